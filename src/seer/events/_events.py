@@ -1,4 +1,4 @@
-"""What an agent does, as typed events that are the same for every vendor.
+"""Typed events that describe what an agent does, in the same form for every vendor.
 
 Events are plain frozen data with a JSON form: `to_json` writes it, `parse_event` reads it. They
 have no behaviour of their own; the packages above enforce limits, record and print. `raw` keeps
@@ -26,8 +26,8 @@ AnswerEnd = Literal[
     "stop", "tool_calls", "length", "refused", "paused", "malformed_call", "unfinished", "other"
 ]
 """Why an answer of the model ended. `stop`: it is whole. `length`: it was cut at a maximum of
-tokens. `refused`: by the model or by the vendor's filter. `paused`: the vendor wants to be asked to
-go on. `unfinished`: the vendor did not say why. `other`: for a reason that Seer does not know.
+tokens. `refused`: the model or the vendor's filter refused. `paused`: the vendor expects a request
+to continue. `unfinished`: the vendor gave no reason. `other`: a reason that Seer does not know.
 """
 
 ErrorKind = Literal[
@@ -57,7 +57,7 @@ LimitName = Literal["turns", "tool_calls", "seconds", "tokens", "cost_usd", "sto
 
 
 _LINE = 160
-"""Characters of an event's one line."""
+"""The maximum length of an event's one-line form."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +129,7 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True)
 class RunStarted(Event):
-    """The first event: the agent is about to be asked."""
+    """The first event: the agent is about to get its task."""
 
     type: ClassVar[str] = "run_started"
 
@@ -150,7 +150,7 @@ class RunStarted(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class UserMessage(Event):
-    """Something said to the agent after the first message."""
+    """A later message to the agent."""
 
     type: ClassVar[str] = "user_message"
 
@@ -185,7 +185,7 @@ class Text(Event):
 class TextDelta(Event):
     """A piece of a `Text` that is still being written; the whole block follows as `Text`.
 
-    Handed out only with `run_agent(deltas=True)`, and never recorded.
+    Only `run_agent(deltas=True)` reports it, and it is never recorded.
     """
 
     type: ClassVar[str] = "text_delta"
@@ -199,7 +199,7 @@ class TextDelta(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Thinking(Event):
-    """What the agent thinks, where the vendor shows it."""
+    """What the agent thinks, if the vendor shows it."""
 
     type: ClassVar[str] = "thinking"
 
@@ -212,7 +212,7 @@ class Thinking(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class ToolCall(Event):
-    """The agent calls a tool. The tool runs only after this event was handed out."""
+    """The agent calls a tool. The tool runs only after the program has received this event."""
 
     type: ClassVar[str] = "tool_call"
 
@@ -240,7 +240,7 @@ class ApprovalAsked(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class ApprovalGiven(Event):
-    """Whether a tool call may be made, where a policy, a function or a person decided it."""
+    """The decision of a policy, a function or a person whether a tool call may be made."""
 
     type: ClassVar[str] = "approval_given"
 
@@ -250,12 +250,12 @@ class ApprovalGiven(Event):
     approved: bool
     by: Literal["policy", "function", "person"]
     reason: str = ""
-    """Why not, as the model is told."""
+    """The reason for a refusal, which the model is told."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ToolResult(Event):
-    """What came back from a tool."""
+    """The result of a tool call."""
 
     type: ClassVar[str] = "tool_result"
 
@@ -265,7 +265,7 @@ class ToolResult(Event):
     content: tuple[Block, ...] = ()
     is_error: bool = False
     structured: Any = None
-    """The structured form of the result, where the tool gives one."""
+    """The structured form of the result, if the tool returns one."""
     seconds: float | None = None
 
     @property
@@ -311,15 +311,15 @@ class Usage(Event):
 class AnswerFinished(Event):
     """An answer of the model has ended, and why.
 
-    A run is `completed` only by an answer that is whole: one that was cut or refused ends it with
-    an error, unless the agent goes on by itself.
+    Only a whole answer completes a run. An answer that was cut off or refused ends the run with an
+    error, unless the agent continues by itself.
     """
 
     type: ClassVar[str] = "answer_finished"
 
     reason: AnswerEnd
     vendor_reason: str | None = None
-    """The vendor's own word for it; None: it gave none."""
+    """The vendor's own word for it; None if it gave none."""
     model: str | None = None
     """The model that answered, as the vendor calls it."""
 
@@ -342,14 +342,14 @@ class LimitReached(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class ErrorEvent(Event):
-    """Something went wrong. The run goes on where `retry_in` or `fatal` says so."""
+    """Something went wrong. `retry_in` and `fatal` say whether the run continues."""
 
     type: ClassVar[str] = "error"
 
     kind: ErrorKind
     message: str
     retry_in: float | None = None
-    """Seconds until the same request is made again; None: it is not."""
+    """Seconds until the same request is sent again; None if it is not."""
     fatal: bool = True
     """Whether the run ends because of this."""
 
@@ -422,7 +422,7 @@ _CLASSES: dict[str, type[Event]] = {
 
 
 def event_from_json(data: Mapping[str, Any]) -> Event:
-    """The event that `to_json` rendered; see `parse_event` for events of other versions of Seer.
+    """Read what `to_json` returns; see `parse_event` for events of other versions of Seer.
 
     Unknown fields are ignored.
 
@@ -443,7 +443,7 @@ def event_from_json(data: Mapping[str, Any]) -> Event:
 
 
 def parse_event(data: Mapping[str, Any]) -> Event:
-    """The event of a record, which another version of Seer may have written.
+    """Read an event of a record, which another version of Seer may have written.
 
     An event that cannot be read becomes an `UnknownEvent`, so that the rest of its record opens.
     """
@@ -459,7 +459,7 @@ def _is_number(value: object) -> bool:
 
 
 def raw_json(value: object) -> Json:
-    """A vendor's message as JSON values, as far as it can be shown; None where it cannot."""
+    """A vendor's message as JSON values, as far as possible; None if it has no JSON form."""
     try:
         return _plain(value)
     except ValueError:
@@ -488,7 +488,7 @@ def _block(data: Mapping[str, Any]) -> Block:
 
 
 def _plain(value: object) -> Json:
-    """JSON values; non-finite floats become text, because JSON has no word for them."""
+    """JSON values; non-finite floats become text, because JSON cannot express them."""
     if value is None or isinstance(value, (str, bool, int)):
         return value
     if isinstance(value, float):

@@ -1,4 +1,4 @@
-"""Sessions: where an agent's code runs. They know nothing of tool protocols or vendors."""
+"""Sessions: where an agent's code runs. They know nothing about tool protocols or vendors."""
 
 from seer.execution._pool import Pool
 from seer.execution._result import ExecutionError, ExecutionResult, RichOutput, StreamText

@@ -1,4 +1,5 @@
-"""Collects what an execution prints and displays: bounded in memory, whole in its transcript."""
+"""Collects what an execution prints and displays. Memory holds a bounded part, the transcript all
+of it."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,17 +9,17 @@ from seer.execution._transcript import Transcript
 from seer.execution.kernel._images import Image, decode_base64, read_image
 
 OnOutput = Callable[[Output], object]
-"""Called on Seer's loop for each piece of output as it comes; it must not block."""
+"""Called on Seer's loop for each piece of output, while the code runs; it must not block."""
 
 IN_MEMORY = 4 * 1024 * 1024
-"""Characters of printed text that a result carries itself."""
+"""Characters of printed text that a result contains."""
 RICH_BYTES = 64 * 1024 * 1024
 RICH_COUNT = 200
 _PIECE = 65536
 
 
 class Capture:
-    """The growing record of one execution. Only the loop touches it."""
+    """The output of one execution so far. Only the loop uses it."""
 
     def __init__(self, result_id: str, folder: Path, on_output: OnOutput | None = None) -> None:
         self.result_id = result_id
@@ -27,7 +28,7 @@ class Capture:
         self.notes: list[str] = []
         self.error: ExecutionError | None = None
         self.execution_count: int | None = None
-        """The number that a kernel gave it."""
+        """The kernel's number for the execution."""
         self._on_output = on_output
         self._displays: dict[str, int] = {}
         self._chars = 0
@@ -61,7 +62,7 @@ class Capture:
         self._write_rich(output)
 
     def update(self, data: dict[str, str], display_id: str) -> None:
-        """Replace the old form of a displayed object by its new one."""
+        """Replace a displayed object by its new form."""
         index = self._displays.get(display_id)
         size = sum(map(len, data.values()))
         if index is None or self._rich_bytes + size > RICH_BYTES:
@@ -75,7 +76,7 @@ class Capture:
 
     @property
     def memory(self) -> int:
-        """Bytes that the outputs hold, roughly."""
+        """The approximate size of the outputs in bytes."""
         return min(self._chars, IN_MEMORY) + self._rich_bytes
 
     def fail(self, error: ExecutionError) -> None:
@@ -91,12 +92,12 @@ class Capture:
         self._chars = self._rich_bytes = self._rich_count = 0
 
     def discard(self) -> None:
-        """Let go of everything: nobody will ask for it any more."""
+        """Free all memory; the output is no longer needed."""
         self.clear()
         self.transcript.discard()
 
     def note(self, text: str) -> None:
-        """Say something beside the output, once."""
+        """Add a note to the output, once."""
         if text not in self.notes:
             self.notes.append(text)
 

@@ -12,7 +12,7 @@ StopReason = Literal["interrupted", "timeout"]
 
 
 class Execution:
-    """What was submitted, and all that is known of it so far. Lives on Seer's loop."""
+    """The submitted code and its state so far. Only Seer's loop uses it."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Execution:
         self.extra: dict[str, str] = {}
         self.stop_reason: StopReason | None = None
         self.background = background
-        """Whether it runs beside the others instead of taking its turn."""
+        """Whether it runs in the background instead of waiting for its turn."""
         self.cell = cell
         """In a notebook: the id of the cell it runs."""
         self._started = 0.0
@@ -42,12 +42,12 @@ class Execution:
         self.done = asyncio.Event()
 
     def start(self) -> None:
-        """Its turn has come."""
+        """Mark it as running."""
         self.status = "running"
         self._started = time.monotonic()
 
     def end(self, status: Status) -> None:
-        """It is over. What an interrupt or a timeout ended is called so."""
+        """Mark it as ended, and as interrupted or timed out if that is why."""
         stopped = self.stop_reason is not None and status in ("error", "died")
         self.status = self.stop_reason if stopped and self.stop_reason else status
         self._ended = time.monotonic()
@@ -61,7 +61,7 @@ class Execution:
         return self.done.is_set()
 
     def result(self) -> ExecutionResult:
-        """How it stands, or ended."""
+        """Its state so far, or how it ended."""
         capture = self.capture
         until = self._ended or (time.monotonic() if self._started else 0.0)
         text = capture.transcript.shown(self.result_id)

@@ -12,7 +12,7 @@ from seer.errors import RemoteFileError
 
 
 class PrivateFolder(TransientFolder):
-    """Holds what a session keeps beside its workspace. It is removed with the session.
+    """Holds a session's files outside its workspace. It is removed with the session.
 
     If this process and its janitor are both killed, the next process that makes a private folder
     removes this one.
@@ -27,7 +27,7 @@ class PrivateFolder(TransientFolder):
         _janitor.sweep(str(root))
         with _janitor.locked(str(root)):
             super().__init__(prefix, inside=root)
-            # Held while this process lives, so that others can tell a live folder from a leftover.
+            # Held while this process runs, so that other processes recognize a leftover folder.
             self._lock = _janitor.open_lock(str(self.path))
             fcntl.flock(self._lock, fcntl.LOCK_EX)
         self.outputs = self.folder("outputs")

@@ -87,23 +87,23 @@ class MachineSource(ABC):
 
     @property
     def callers(self) -> dict[str, str]:
-        """What the record of each served library's gate calls this session."""
+        """The name of this session in the record of each served library's gate."""
         return {library: getattr(caller, "name", "") for library, caller in self._callers.items()}
 
     def about(self) -> dict[str, Any]:
-        """What bounds the session, as plain data for the records of runs."""
+        """The limits and the machine of the session, as plain data for the records of runs."""
         machine = {} if self._prepared is None else self._prepared.machine.about()
         return {"workspace_dir": str(self.workspace_dir), "machine": machine}
 
     @property
     def owners(self) -> list[Gate | SandboxLike]:
-        """What the session cannot go on without: its sandbox, and its libraries' interfaces."""
+        """What the session depends on: its sandbox, and its libraries' interfaces."""
         gates = [library.gate for library in self._workspace.libraries if library.gate is not None]
         return [*gates, *([self.sandbox] if self.sandbox is not None else [])]
 
     @property
     def _hides_model(self) -> bool:
-        """Whether a library leads to a model that the agent must not learn the name of."""
+        """Whether a library uses a model whose name the agent must not learn."""
         gates = [library.gate for library in self._workspace.libraries]
         return any(gate is not None and gate.hides_model for gate in gates)
 
@@ -254,7 +254,7 @@ class SandboxMachineSource(MachineSource):
         await install_libraries(self._workspace, machine, root=f"{base}/lib")
         await install_files(self._workspace, machine, root=machine.layout.workdir)
         env: dict[str, str] = {}
-        # Where nothing runs, nothing calls.
+        # A machine that runs nothing makes no calls.
         callers = {} if self.runs_nothing else self._callers
         for name, caller in callers.items():
             path = f"{base}/{name}.sock"

@@ -1,4 +1,4 @@
-"""A pool of sessions or sandboxes that are started before anybody asks for them."""
+"""A pool of sessions or sandboxes that are started before they are needed."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ T = TypeVar("T", bound="_Session | _Sandbox")
 class Pool(Generic[T]):
     """Keeps `size` sessions or sandboxes ready, and starts another for each that is taken.
 
-    What is taken belongs to the taker, who closes it; it never comes back. Each costs what it
-    costs while it waits: a session about 37 MiB, and what its `custom_init_code` imports.
+    Whoever takes one owns it and closes it; it does not return to the pool. A waiting session uses
+    as much memory as a working one: about 37 MiB, and the imports of its `custom_init_code`.
 
         workspace = Workspace(custom_init_code="import numpy, pandas")
         with Pool(lambda: create_local_session(workspace), size=8) as pool:
@@ -49,7 +49,7 @@ class Pool(Generic[T]):
             raise ValueError(f"size={size!r}: a pool keeps at least one ready")
         self._make = make
         self._size = size
-        # More at a time would only make each of them later.
+        # Starting more at a time would delay each of them.
         self._at_once = min(size, os.cpu_count() or 1)
         self._ready: deque[T] = deque()
         self._starting = 0
@@ -90,12 +90,12 @@ class Pool(Generic[T]):
         try:
             return await asyncio.shield(taking)
         except asyncio.CancelledError:
-            # Nobody will have what the thread takes.
+            # The caller is gone, so what the thread takes is closed.
             taking.add_done_callback(_end_result)
             raise
 
     def close(self) -> None:
-        """End all that nobody has taken. Closing twice is harmless.
+        """End all that were not taken. Closing twice is harmless.
 
         Raises:
             EndingError: Some could not be ended; all were tried.
@@ -144,7 +144,7 @@ class Pool(Generic[T]):
         await self.aclose()
 
     def _top_up(self) -> None:
-        """Start what is missing; with the lock held."""
+        """Start as many as are missing. The caller holds the lock."""
         while (
             not self._closed
             and self._starting < self._at_once

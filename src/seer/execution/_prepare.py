@@ -126,7 +126,7 @@ def _make_folder(workspace_dir: str | os.PathLike[str] | None, name: str) -> Pat
 
 
 def _resolve(folder: Path) -> Path:
-    """The real path of a folder. Links that an agent or a stranger may have planted are refused.
+    """The real path of a folder. Links that an agent or another user may have planted are refused.
 
     Raises:
         ConfigError: The path has such a link, or is inside a folder of an agent.
@@ -150,7 +150,7 @@ def _resolve(folder: Path) -> Path:
         links += 1
         if links > _MOST_LINKS:
             raise ConfigError("workspace_dir", str(folder), "has too many links on the way to it")
-        # As the kernel's `protected_symlinks` has it.
+        # The same rule as the kernel's `protected_symlinks`.
         stranger = found.st_uid not in (os.geteuid(), where.st_uid)
         if stranger and where.st_mode & _ANYBODY == _ANYBODY:
             raise ConfigError(

@@ -1,4 +1,4 @@
-"""What an execution gave: plain, frozen data, the same for every kind of session."""
+"""The result of an execution: plain, frozen data, the same for every kind of session."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,18 +20,18 @@ class StreamText:
 
 @dataclass(frozen=True, kw_only=True)
 class RichOutput:
-    """One displayed object, in every form it came in."""
+    """One displayed object, in all its forms."""
 
     data: Mapping[str, str]
     """MIME type -> text; binary forms are base64, JSON forms are JSON."""
     is_result: bool = False
-    """Whether it is the value of the last expression, not something displayed on the way."""
+    """Whether it is the value of the last expression, and not displayed by the code."""
     image: Image | None = None
-    """The image in it, scaled down where it was large."""
+    """Its image, scaled down if it was large."""
 
     @property
     def text(self) -> str:
-        """Its plain text, empty where there is none."""
+        """Its plain text; empty if it has none."""
         return self.data.get("text/markdown") or self.data.get("text/plain") or ""
 
 
@@ -40,7 +40,7 @@ Output = StreamText | RichOutput
 
 @dataclass(frozen=True, kw_only=True)
 class ExecutionError:
-    """An exception that ended the execution, or how else it failed."""
+    """The exception that ended the execution, or another failure."""
 
     name: str
     """The exception's class, or `KernelDied`, `ShellDied`, `CommandFailed`."""
@@ -51,7 +51,7 @@ class ExecutionError:
 
 @dataclass(frozen=True, kw_only=True)
 class ExecutionResult:
-    """How an execution went, or stands so far."""
+    """The result of an execution, or its state so far."""
 
     result_id: str
     """Unique in the session; `Session.read_output` and `Session.result` take it."""
@@ -62,13 +62,13 @@ class ExecutionResult:
     duration: float = 0.0
     """Seconds it has run; waiting for its turn does not count."""
     notes: tuple[str, ...] = ()
-    """What the reader must know beside it, such as that the kernel is a fresh one."""
+    """Notes for the reader, such as that the kernel is a new one."""
     text: str = ""
-    """All of it as an agent is shown it: in order, with a mark where text is left out."""
+    """All output as an agent sees it: in order, with a mark where text is left out."""
     exit_code: int | None = None
     """In a shell: the command's exit code; negative numbers are signals."""
     extra: Mapping[str, str] = field(default_factory=dict[str, str])
-    """What only one kind of session knows, such as a notebook cell's id."""
+    """Values that only one kind of session has, such as a notebook cell's id."""
 
     @property
     def ok(self) -> bool:
@@ -92,7 +92,7 @@ class ExecutionResult:
 
     @property
     def value(self) -> str:
-        """The plain text of its last expression's value; empty where there was none."""
+        """The plain text of its last expression's value; empty if it has none."""
         results = [o for o in self.outputs if isinstance(o, RichOutput) and o.is_result]
         return results[-1].data.get("text/plain", "") if results else ""
 

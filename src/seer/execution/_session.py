@@ -1,6 +1,6 @@
-"""What every kind of session shares: it runs code one piece at a time and keeps the results.
+"""What all sessions share: they run code one piece at a time and keep the results.
 
-A session knows nothing of tools, protocols or vendors; the packages above provide those.
+A session knows nothing about tools, protocols or vendors; the packages above provide those.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from seer.workspace import Workspace
 SessionKind = Literal["local", "notebook", "cli"]
 
 RECORDED = "SEER_RECORDED_TOOLS"
-"""Marks a tool server that does not run: its tools are answered from the record of a run."""
+"""Marks a tool server that does not run; a recorded run answers its tools."""
 
 
 class Session(ABC):
     """Where an agent's code runs.
 
-    Blocking methods have a twin that begins with `a` and is awaited; both kinds can be mixed, and
-    both may be used from several threads and clients at once: executions take turns.
+    Each blocking method has an async twin whose name begins with `a`. Both kinds can be mixed, from
+    several threads and clients at once, because executions take turns.
     """
 
     kind: ClassVar[SessionKind]
@@ -52,7 +52,8 @@ class Session(ABC):
         self._made_in = calling_loop()
         self._process = os.getpid()
         self._gates = {id(library.gate) for library in parts.workspace.libraries}
-        """The interfaces that its libraries call; of one without, its own id stands for None."""
+        """The ids of the gates that its libraries call; a library without a gate adds the id of
+        None."""
         self._server: OpenServer | None = None
 
     # --- what it is ---------------------------------------------------------------------------
@@ -79,11 +80,11 @@ class Session(ABC):
 
     @property
     def callers(self) -> dict[str, str]:
-        """What the record of each served library's gate calls this session."""
+        """The name of this session in the record of each served library's gate."""
         return self._machines.callers
 
     def about(self) -> dict[str, Any]:
-        """What the session is and what bounds it, as plain data for the records of runs."""
+        """The session and its limits, as plain data for the records of runs."""
         return {"kind": self.kind, "name": self.name, **self._machines.about()}
 
     @property
@@ -98,10 +99,10 @@ class Session(ABC):
 
     @property
     def mcp_config(self) -> dict[str, dict[str, Any]]:
-        """The session's tool server, as agents' own configurations have it.
+        """The session's tool server, in the form of agents' own configurations.
 
-        It is a plain dict `{name: {"type": "stdio", "command", "args", "env"}}` without secrets;
-        the server reaches this process through a private socket, which the first read opens.
+        It is a plain dict `{name: {"type": "stdio", "command", "args", "env"}}` without secrets.
+        The server reaches this process through a private socket, which the first access opens.
 
         Raises:
             SandboxStateError: The session is closed.
@@ -114,22 +115,22 @@ class Session(ABC):
 
     @property
     def open_mcp_config(self) -> dict[str, dict[str, Any]]:
-        """The same where somebody has read `mcp_config`, else empty; it opens nothing."""
+        """The same if `mcp_config` was read before, else empty. It opens nothing."""
         return {} if self._server is None else self._server.mcp_config
 
     @property
     def notebook_path(self) -> Path | None:
-        """The notebook's file on this host, where the session has one."""
+        """The notebook's file on this host, if the session has one."""
         return None
 
     @property
     def is_closed(self) -> bool:
-        """Whether it has been closed, or belongs to the process that this one was forked from."""
+        """Whether it is closed, or belongs to the parent of this forked process."""
         return self._closed or self._process != os.getpid()
 
     @property
     def is_replayed(self) -> bool:
-        """Whether its machine only replays a record: its tools are answered from there."""
+        """Whether its machine is replayed, so that the record answers its tools."""
         return self._machines.runs_nothing
 
     # --- what it does -------------------------------------------------------------------------
@@ -142,8 +143,8 @@ class Session(ABC):
         Args:
             code: Python in a local or notebook session, a shell command in a cli session.
             timeout: Seconds until it is interrupted; the result then says so.
-            on_output: Called with each piece of output as it comes, on Seer's own thread; it must
-                not block.
+            on_output: Called with each piece of output while the code runs, on Seer's own thread;
+            it must not block.
 
         Raises:
             SandboxStateError: The session is closed.
@@ -178,7 +179,7 @@ class Session(ABC):
         return await on_loop(self._submit(code, timeout, on_output))
 
     def result(self, result_id: str, *, wait: float | None = 0.0) -> ExecutionResult:
-        """How an execution stands or ended.
+        """The result of an execution, or its state so far.
 
         Args:
             result_id: From `submit` or an earlier result; the last hundred are kept.
@@ -216,7 +217,7 @@ class Session(ABC):
     def read_file(self, path: str) -> bytes:
         """Read a file of the workspace.
 
-        The path is resolved where the agent's code runs, so links planted there lead nowhere new.
+        The path is resolved in the agent's machine, so planted links cannot lead out of it.
 
         Raises:
             RemoteFileError: With the errno.
@@ -242,7 +243,7 @@ class Session(ABC):
     def interrupt(self, result_id: str | None = None) -> bool:
         """Stop the running execution, or the one with this id; False when there is none.
 
-        The code gets a keyboard interrupt; what does not end by it within seconds is killed.
+        The code gets a keyboard interrupt. Code that does not stop within seconds is killed.
         """
         return run_sync(self._turns.interrupt(result_id))
 
@@ -251,7 +252,7 @@ class Session(ABC):
         return await on_loop(self._turns.interrupt(result_id))
 
     def restart(self) -> None:
-        """Begin afresh: all variables are gone, files and libraries are as they were.
+        """Start over: all variables are gone, files and libraries stay.
 
         Raises:
             SandboxStateError: The session is closed.
@@ -265,7 +266,7 @@ class Session(ABC):
     def close(self) -> None:
         """End the session and all that runs in it.
 
-        Closing twice is harmless; after a failure, calling it again tries what is left.
+        Closing twice is harmless. After a failure, a second call retries the steps that failed.
 
         Raises:
             EndingError: Several steps failed; a single failure is raised as it is.
@@ -279,7 +280,7 @@ class Session(ABC):
     def abandon(self) -> None:
         """Remove the session's own files without ending it in order.
 
-        For the end of a process that forgot to close it: its machine ends with the process.
+        For a process that ends without closing it; its machine ends with the process.
         """
         self._private.remove()
 
@@ -314,11 +315,11 @@ class Session(ABC):
 
     @abstractmethod
     async def _run(self, execution: Execution) -> Status:
-        """Run one execution; its turn has come. Must end soon after `_kill`."""
+        """Run one execution when its turn has come. Must end soon after `_kill`."""
 
     @abstractmethod
     async def _send_interrupt(self, execution: Execution) -> None:
-        """Ask the running code to stop; may be called several times."""
+        """Ask the running code to stop. It can be called several times."""
 
     @abstractmethod
     async def _kill(self, execution: Execution) -> None:
@@ -326,7 +327,7 @@ class Session(ABC):
 
     @abstractmethod
     async def _begin_afresh(self) -> None:
-        """Throw away all state; nothing is running."""
+        """Discard all state; nothing is running."""
 
     @abstractmethod
     async def _shut_down(self) -> None:
@@ -339,18 +340,18 @@ class Session(ABC):
     # --- the machinery ------------------------------------------------------------------------
 
     def _opened(self) -> None:
-        """Called by the makers of sessions once everything works."""
+        """Called once the session works."""
         add_session(self)
         for owner in self._machines.owners:
             owner.add_dependent(self)
 
     @property
     def is_orphaned(self) -> bool:
-        """Whether the event loop in which it was made has been closed."""
+        """Whether the event loop that created it has been closed."""
         return self._made_in is not None and self._made_in.is_closed()
 
     async def owner_ends(self, owner: object) -> None:
-        """Close together with the sandbox that it is in, or the last one that served a library."""
+        """Close when its sandbox ends, or the last sandbox that served one of its libraries."""
         self._gates.discard(id(owner))
         if owner is self._machines.sandbox or (self.workspace.libraries and not self._gates):
             await self._close()
@@ -437,7 +438,8 @@ class Session(ABC):
 
 
 def _recorded_server(name: str) -> dict[str, dict[str, Any]]:
-    """The tool server of a session whose machine is replayed; `run_agent` knows what it means."""
+    """The tool server of a session whose machine is replayed, in a form that `run_agent`
+    recognizes."""
     message = f"the tools of {name!r} are replayed from a record, which only run_agent can do"
     args = ["-c", f"raise SystemExit({message!r})"]
     env = {RECORDED: "1"}
@@ -463,13 +465,12 @@ def drop_session(session: Session) -> None:
 def open_sessions() -> list[Session]:
     """All sessions of this process that are open, oldest first.
 
-    One that was made in an event loop which has been closed since does not count: the program
-    that made it has ended.
+    A session whose event loop has been closed does not count, because its program has ended.
     """
     return [session for session in _open.values() if not session.is_orphaned]
 
 
-# The parent's sessions are the parent's to close.
+# The parent process closes its own sessions.
 os.register_at_fork(after_in_child=_open.clear)
 
 

@@ -133,7 +133,7 @@ class ReverseTunnel:
             task.cancel()
         await asyncio.gather(*relays, self._accepting, return_exceptions=True)
         for channel in relays.values():
-            await channel.close()  # also of a relay that was cancelled before it had begun
+            await channel.close()  # also if the relay is cancelled before it begins
         with contextlib.suppress(SandboxLostError):
             await self._listener.close()
 
@@ -153,7 +153,7 @@ class ReverseTunnel:
         try:
             near = SocketChannel(await connect_in_thread(partial(connect_path, self._target)))
         except OSError as error:
-            # Once: a program in the machine can connect as often as it likes.
+            # Logged once, because a program in the machine can connect without limit.
             level = logging.DEBUG if self._warned else logging.WARNING
             self._warned = True
             logger.log(level, "nothing listens on the gate's socket any more: %s", error)

@@ -1,4 +1,5 @@
-"""All that an execution printed, as bytes: whole on disk once it is long, its ends in memory."""
+"""Everything that an execution printed. Long output is on disk, and its beginning and end in
+memory."""
 
 import logging
 import os
@@ -8,7 +9,7 @@ from pathlib import Path
 logger = logging.getLogger(__name__)
 
 SHOWN = 20_000
-"""Bytes of one execution that an agent is shown."""
+"""Bytes of one execution that an agent sees."""
 ON_DISK = 256 * 1024 * 1024
 """Bytes of one execution that are kept."""
 _HEAD, _TAIL = SHOWN * 3 // 5, SHOWN * 2 // 5
@@ -30,7 +31,7 @@ class Transcript:
         self._closed = False
         self._discarded = False
         self._lost_from: int | None = None
-        """Where the file ends because it could not be written any more."""
+        """The offset at which the file could not be written any more."""
         self._loss = ""
         """Why it could not."""
         self.length = 0
@@ -38,7 +39,7 @@ class Transcript:
 
     @property
     def cut(self) -> str:
-        """Why less is kept than was written; empty when all of it is."""
+        """Why a part is not kept; empty if everything is."""
         if self._loss:
             return f"From byte {self._lost_from:,} on, output is not kept: {self._loss}."
         if self.length > ON_DISK:
@@ -67,7 +68,8 @@ class Transcript:
             del self._tail[:-_TAIL]
 
     def shown(self, result_id: str) -> str:
-        """The text as an agent is shown it: tidy, and with a mark where some is left out."""
+        """The text as an agent sees it: without terminal codes, and with a mark where text is left
+        out."""
         if self.length <= SHOWN:
             return tidy(self._head.decode(errors="replace"))
         head = self._head[:_HEAD].decode(errors="ignore")
@@ -79,7 +81,7 @@ class Transcript:
         return tidy(head) + mark + tidy(tail)
 
     def read(self, offset: int, length: int) -> str:
-        """A part of it by byte offset; bytes of a character cut at either end are left out."""
+        """A part of it by byte offset, without incomplete characters at its ends."""
         if not self._spilled:
             return self._head[offset : offset + length].decode(errors="ignore")
         if not self._path.exists():
@@ -89,7 +91,7 @@ class Transcript:
             return file.read(length).decode(errors="ignore")
 
     def close(self) -> None:
-        """Release the file's descriptor; the text stays readable and may still grow."""
+        """Close the file's descriptor; the text stays readable and can still grow."""
         self._closed = True
         self._release()
 
@@ -106,14 +108,14 @@ class Transcript:
         return min(self.length, ON_DISK) if self._spilled else 0
 
     def discard(self) -> None:
-        """Remove the file; what was in it is gone, and what comes late is not kept."""
+        """Remove the file. Later output is not kept."""
         self.close()
         self._discarded = True
         if self._spilled:
             self._path.unlink(missing_ok=True)
 
     def _keep(self, data: bytes, before: int) -> None:
-        """Write to the file while that works: what stops it costs text, never the execution."""
+        """Write to the file. A failure loses text but does not stop the execution."""
         if self._lost_from is not None:
             return
         try:
@@ -134,11 +136,11 @@ class Transcript:
         while view:
             view = view[os.write(self._file, view) :]
         if self._closed:
-            self._release()  # late output comes seldom, and from as many executions as are kept
+            self._release()  # late output is rare, so the file is opened again for each piece
 
 
 def tidy(text: str) -> str:
-    """Text without terminal codes, and of each overwritten line only its last state."""
+    """Text without terminal codes, and with only the last state of each overwritten line."""
     text = _TERMINAL_CODES.sub("", text).replace("\r\n", "\n").replace("\0", "")
     if "\r" in text:
         lines = (line.rstrip("\r").rsplit("\r", 1)[-1] for line in text.split("\n"))

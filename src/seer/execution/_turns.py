@@ -1,6 +1,6 @@
-"""Executions take turns: submitted, run one at a time, interrupted, kept to be asked for.
+"""The queue of executions below every session: they run one at a time, and their results are kept.
 
-This is the machinery below every session. It knows nothing of kernels or shells: a `Runner` does.
+This module knows nothing about kernels or shells; a `Runner` does.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from seer.execution._result import ExecutionResult, Status
 logger = logging.getLogger(__name__)
 
 KEPT = 100
-"""Results that stay to be had by their ids, unless they are too large together."""
+"""The number of results that are kept by their ids, unless together they are too large."""
 KEPT_MEMORY = 256 * 1024**2
 KEPT_DISK = 2 * 1024**3
 WAITING = 1000
@@ -37,15 +37,15 @@ class Runner:
     """What runs executions."""
 
     run: Callable[[Execution], Coroutine[Any, Any, Status]]
-    """Runs one whose turn has come; must end soon after `kill`."""
+    """Run an execution when its turn has come. Must end soon after `kill`."""
     send_interrupt: Callable[[Execution], Awaitable[None]]
-    """Asks the running code to stop; may be called several times."""
+    """Ask the running code to stop. It can be called several times."""
     kill: Callable[[Execution], Awaitable[None]]
-    """Kills what runs the code; `run` then ends."""
+    """Kill the kernel or shell; then `run` ends."""
 
 
 class Turns:
-    """The executions of one session. Lives on Seer's loop."""
+    """The executions of one session. Only Seer's loop uses it."""
 
     def __init__(self, runner: Runner, folder: Path) -> None:
         self._runner = runner
@@ -120,7 +120,7 @@ class Turns:
         return execution.result()
 
     async def result(self, result_id: str, wait: float | None) -> ExecutionResult:
-        """How an execution stands, after at most `wait` seconds; None waits for its end."""
+        """The state of an execution after at most `wait` seconds; None waits for its end."""
         execution = self.find(result_id)
         if wait is None or wait > 0:
             with contextlib.suppress(TimeoutError):
@@ -143,20 +143,20 @@ class Turns:
             await self._runner.kill(self._running)
 
     def refuse_more(self) -> None:
-        """From here on nothing begins; what runs counts as interrupted."""
+        """Start nothing more; a running execution counts as interrupted."""
         self._closed = True
         for execution in self._executions.values():
             if not execution.is_over:
                 execution.stop_reason = "interrupted"
 
     async def close(self) -> None:
-        """Cancel what is left; what runs the code is gone by now."""
+        """Cancel the remaining executions; the kernel or shell is gone."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _forget_oldest(self) -> None:
-        """Keep what results hold within bounds: an agent decides how much it prints."""
+        """Limit the memory of all results, because an agent decides how much it prints."""
         captures = [execution.capture for execution in self._executions.values()]
         memory = sum(capture.memory for capture in captures)
         disk = sum(capture.transcript.on_disk for capture in captures)
@@ -187,7 +187,7 @@ class Turns:
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            # The edge of an agent's turn: any failure becomes its result, never a hang.
+            # Every failure becomes the result of the execution, so that its caller never hangs.
             logger.exception("execution %s failed", execution.result_id)
             execution.capture.note(f"the session failed: {type(error).__name__}: {error}")
         finally:
@@ -223,7 +223,7 @@ class Turns:
     async def _press(
         self, execution: Execution, ended: asyncio.Task[Status] | asyncio.Task[None]
     ) -> None:
-        """Interrupt until the execution ends; kill what does not."""
+        """Interrupt the execution, and kill the kernel or shell if it does not end."""
         for _ in range(int(GRACE / INTERRUPT_EVERY)):
             await self._runner.send_interrupt(execution)
             await asyncio.wait([ended], timeout=INTERRUPT_EVERY)

@@ -1,7 +1,7 @@
-"""What an agent provider is, and where providers come from.
+"""Agent providers: the base class, and how they are found by name.
 
 A provider drives one vendor's agent. It gets a request (plain data) and an `AgentContext`, its only
-access to tools and to the reporting of events. It knows nothing of MCP, records or limits.
+access to tools and to the reporting of events. It knows nothing about MCP, records or limits.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class AgentRequest:
-    """What to ask of which agent."""
+    """A request to an agent."""
 
     run_id: str
     provider: str
-    """Who was asked for."""
+    """The name of the requested agent."""
     model: str | None
     system_prompt: str
     task: str
     agent: str = ""
-    """Who runs, as `find_agent` takes it: `scripted:steps.toml`."""
+    """The name of the agent that runs, in the form of `find_agent`: `scripted:steps.toml`."""
     base_url: str | None = None
     api_key: str | None = field(default=None, repr=False)
     builtin_tools: tuple[str, ...] = ()
@@ -45,31 +45,28 @@ class AgentRequest:
     price: Price | None = None
     deltas: bool = False
     history: Sequence[Event] = ()
-    """What happened before, in a run that continues another."""
+    """The events of the run that this one continues."""
     callers: Mapping[str, str] = field(default_factory=dict[str, str])
-    """What the gates of served libraries call the run's session."""
+    """The name of the run's session at the gate of each served library."""
 
 
 class Agent(ABC):
-    """An agent provider.
-
-    Passes `seer.testing.agent_contract`.
-    """
+    """An agent provider, which passes `seer.testing.agent_contract`."""
 
     name: str
     fork_of: tuple[str, int] | None = None
-    """The run and the turn of it that this agent goes on from."""
+    """The run, and its turn, that this agent continues from."""
     uses_terminal: bool = False
-    """Whether it shows what happens itself, so that the run need not."""
+    """Whether it shows events in the terminal itself, so that the run does not."""
 
     @abstractmethod
     def check(self, request: AgentRequest) -> None:
-        """Check, at once and without any network, that a run can start.
+        """Check, quickly and without a network, that a run can start.
 
         Raises:
             MissingExtraError: The vendor's SDK is not installed.
             SecretMissingError: The vendor's key is not set.
-            ConfigError: The request asks for what this provider cannot do.
+            ConfigError: This provider cannot do what the request asks.
         """
 
     @abstractmethod
@@ -81,7 +78,7 @@ class Agent(ABC):
         """
 
     def model_name(self, request: AgentRequest) -> str | None:
-        """The model that will be used, where that is known beforehand."""
+        """The model that will be used, if that is known in advance."""
         return request.model
 
     def in_place_of(self, provider: str | Agent) -> Agent:
@@ -116,7 +113,7 @@ def require(agent: str, *, modules: Sequence[str], extra: str) -> None:
     for name in modules:
         try:
             found = importlib.util.find_spec(name) is not None
-        except ModuleNotFoundError:  # not even the package above it
+        except ModuleNotFoundError:  # the parent package is missing too
             found = False
         if not found:
             raise MissingExtraError(
@@ -138,12 +135,12 @@ ENTRY_POINTS = "seer.agents"
 
 
 def agent_names() -> list[str]:
-    """The names that `find_agent` knows, installed plugins included."""
+    """The names that `find_agent` knows, including installed plugins."""
     return sorted({*_BUILTIN, *(point.name for point in _plugins())})
 
 
 def find_agent(name: str) -> Agent:
-    """The provider called `name`; what follows a colon is handed to it (`scripted:steps.toml`).
+    """The provider called `name`; the part after a colon is its argument (`scripted:steps.toml`).
 
     Raises:
         ConfigError: There is no such provider, or it does not take an argument.
@@ -168,7 +165,7 @@ def find_agent(name: str) -> Agent:
 
 
 def check_agent(name: str) -> None:
-    """Check that an agent could run here: it exists, and its SDK and its key are there.
+    """Check that an agent can run here: it exists, its SDK is installed and its key is set.
 
     Raises:
         ConfigError: There is no such agent.
@@ -180,7 +177,7 @@ def check_agent(name: str) -> None:
 
 
 def _plugins() -> Iterable[EntryPoint]:
-    # Imported late: it takes a good part of the time that importing the harness does.
+    # Imported late, because this import is slow.
     from importlib.metadata import entry_points
 
     return entry_points(group=ENTRY_POINTS)

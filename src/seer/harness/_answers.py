@@ -1,6 +1,6 @@
-"""How answers end: vendors' words for it, and what an answer that is not whole means for a run.
+"""Why answers end: the vendors' words for it, and what an incomplete answer means for a run.
 
-One table for all vendors, because their words do not collide.
+All vendors share one table, because their words do not collide.
 """
 
 from seer.events import AnswerEnd, AnswerFinished, ErrorKind
@@ -46,16 +46,16 @@ _EMPTY: tuple[ErrorKind, str] = ("malformed", "the model gave an empty answer")
 
 
 def end_of(word: str | None) -> AnswerEnd:
-    """What a vendor's word means; None: it gave none."""
+    """The meaning of a vendor's word; None if the vendor gave none."""
     return _ENDS.get(word, "other") if word else "unfinished"
 
 
 def problem_of(answer: AnswerFinished, *, empty: bool) -> tuple[ErrorKind, str] | None:
-    """Why a run cannot be completed by this answer; None: it can.
+    """Why this answer does not complete a run; None if it does.
 
     Args:
         answer: The last answer of the agent.
-        empty: Whether it says nothing.
+        empty: Whether the answer has no text.
     """
     kind, message = _PROBLEMS.get(answer.reason, _EMPTY if empty else (None, ""))
     if kind is None:

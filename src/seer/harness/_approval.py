@@ -1,4 +1,4 @@
-"""Approval of tool calls: who decides whether a call is made, and how people are asked.
+"""Approval of tool calls: who decides whether a call is made, and how a person is asked.
 
 `AgentContext` asks for it before each call of every vendor, so a policy holds for all agents alike.
 A call that is not approved reaches the model as a tool error.
@@ -37,7 +37,7 @@ class Approvals:
     Args:
         policies: By pattern; see `read_policies`.
         emit: Reports what was asked and decided.
-        terminal: Whether to ask in the terminal of this process, where it has one.
+        terminal: Whether to ask in the terminal of this process, if it has one.
     """
 
     def __init__(
@@ -53,10 +53,10 @@ class Approvals:
         self._one_at_a_time = asyncio.Lock()
         self._open: dict[str, asyncio.Future[tuple[bool, str]]] = {}
         self.recorded: Mapping[str, ApprovalGiven] | None = None
-        """Decisions of an earlier run that is done again; nobody is asked then."""
+        """Decisions of a replayed run; then nobody is asked."""
 
     async def decide(self, call: ToolCall) -> ApprovalGiven | None:
-        """Decide about a call, and report it; None: no one has anything against it."""
+        """Decide about a call, and report the decision; None if the call needs none."""
         if self.recorded is not None:
             given = self.recorded.get(call.id)
         else:
@@ -72,7 +72,7 @@ class Approvals:
             given = dataclasses.replace(given, by="function")
             try:
                 policy = await _consult(policy, call)
-            except Exception as error:  # the user's own code; a call it cannot judge is not made
+            except Exception as error:  # the user's own code; if it fails, the call is not made
                 logger.exception("the function that approves calls failed, so %s is denied", call)
                 reason = f"the function that approves calls failed: {type(error).__name__}: {error}"
                 return dataclasses.replace(given, reason=reason)
@@ -84,7 +84,7 @@ class Approvals:
         return dataclasses.replace(given, approved=policy == "auto")
 
     def answer(self, call_id: str, *, approved: bool, reason: str = "") -> bool:
-        """What a person says to a question; False where nothing is asked about this call."""
+        """Take a person's answer; False if nobody was asked about this call."""
         asked = self._open.get(call_id)
         if asked is None or asked.done():
             return False
@@ -110,7 +110,7 @@ class Approvals:
                 typing.cancel()
 
     async def _type(self, call: ToolCall) -> None:
-        """Let the person at this process's terminal answer; the first answer counts."""
+        """Ask in this process's terminal too; the first answer counts."""
         async with self._one_at_a_time:
             approved, reason = await ask_person(_terminal_here(), call)
         self.answer(call.id, approved=approved, reason=reason)
@@ -124,7 +124,7 @@ def _terminal_here() -> Terminal:
 
 
 async def ask_person(terminal: Terminal, call: ToolCall) -> tuple[bool, str]:
-    """Ask whether a call may be made: whether, and why not."""
+    """Ask whether a call may be made. Returns the decision, and the reason for a refusal."""
     given = ", ".join(f"{name}={value!r}" for name, value in call.arguments.items())
     short = given if len(given) <= _SHOWN else f"{given[:_SHOWN]}... ({len(given)} characters)"
     terminal.say(f"? {call.name}({short})\n? allow this call? y, n, or why not")
@@ -152,7 +152,7 @@ async def _consult(policy: Callable[[ToolCall], object], call: ToolCall) -> Answ
 
 
 def read_policies(approve: Approve | None) -> dict[str, Policy]:
-    """Policies by pattern, as given or as `SEER_APPROVE` says.
+    """Policies by pattern, from the argument or from `SEER_APPROVE`.
 
     Raises:
         ConfigError: One is not a policy.
@@ -175,7 +175,7 @@ def read_policies(approve: Approve | None) -> dict[str, Policy]:
 
 
 def find_policy(policies: Mapping[str, Policy], name: str, server: str | None) -> Policy:
-    """The policy of the first pattern that fits the tool: its name, or `server/name`."""
+    """The policy of the first pattern that matches the tool's name, or `server/name`."""
     for pattern, policy in policies.items():
         if fnmatchcase(name, pattern) or fnmatchcase(f"{server}/{name}", pattern):
             return policy

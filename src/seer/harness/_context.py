@@ -79,22 +79,22 @@ class AgentContext:
         self.meter = Meter(limits)
         self.failure: ErrorEvent | None = None
         self.unfinished: ErrorEvent | None = None
-        """What is wrong with the last answer, in a conversation that goes on."""
+        """The problem with the last answer, in a conversation that continues."""
         self.answer: AnswerFinished | None = None
-        """How the last answer to the present message ended, where the vendor tells."""
+        """How the last answer to the present message ended, if the vendor says so."""
         self.limit: LimitReached | None = None
         self.last_text = ""
         self._spoke_in = 0
         self.history: list[Event] | None = None
-        """What was reported, for a provider that has set this to a list."""
+        """The events so far, if the provider has set this to a list."""
         self._toolbox = toolbox
         self._price = price
         self._report = report
         self._consumer_ready = consumer_ready
         self.interactive = interactive
-        """Whether there is a person who answers when the agent has."""
+        """Whether a person answers each answer of the agent."""
         self.approvals = Approvals(policies, emit=self.emit, terminal=asks and not interactive)
-        """Who decides whether a call is made."""
+        """Decides whether a call is made."""
         self._deltas = deltas
         self._redact = redact
         self._seq = 0
@@ -119,7 +119,7 @@ class AgentContext:
         return self._toolbox.concurrent(name)
 
     def begin_turn(self) -> None:
-        """The agent is asked for one more answer.
+        """Count a turn, before the agent is asked for an answer.
 
         Raises:
             RunOver: It has had its last turn.
@@ -188,7 +188,7 @@ class AgentContext:
                 return decided
             if decided is not None and not decided.approved:
                 return _denied(decided)
-            if self._tools_closed():  # it was decided by a person, who may take a while
+            if self._tools_closed():  # a person decided it, which can take a while
                 return self._closed()
         self.meter.tool_calls += server is not None
         outcome = await self._bounded(self._toolbox.call(name, arguments))
@@ -210,13 +210,13 @@ class AgentContext:
         retry_in: float | None = None,
         log: bool = True,
     ) -> None:
-        """Report that the vendor, or the way to it, failed.
+        """Report that the vendor or the connection to it failed.
 
         Args:
             kind: What failed.
             message: What happened and what to do.
             raw: The vendor's own error.
-            retry_in: Seconds until the provider tries again; None: it will not, the run ends.
+            retry_in: Seconds until the provider tries again; None if it does not, and the run ends.
             log: Whether to log it too; not for an error that the program gets as an exception.
         """
         message = self._redact(message)
@@ -232,7 +232,8 @@ class AgentContext:
         self.emit(event)
 
     async def next_message(self) -> str | None:
-        """What is said to the agent after it has answered; None: nothing more, it is done."""
+        """The next message to the agent after its answer; None if there is none and the agent is
+        done."""
         if self._conclude_turn is not None or self.failure is not None:
             return None
         if not self.interactive and self._inbox.empty():
@@ -246,7 +247,7 @@ class AgentContext:
 
     @asynccontextmanager
     async def exchange(self) -> AsyncGenerator[None, None]:
-        """Around the work on one message: `interrupt` ends it, and the conversation goes on."""
+        """Encloses the work on one message. `interrupt` ends it, and the conversation continues."""
         with anyio.CancelScope() as scope:
             self._exchange = scope
             self.answer = self.unfinished = None
@@ -259,7 +260,7 @@ class AgentContext:
     # --- what the driver uses ----------------------------------------------------------------
 
     async def watch(self, cut: Callable[[], None]) -> None:
-        """Keep the time limits; calls `cut` when the agent must be ended at once."""
+        """Watch the time limits; calls `cut` when the agent must end at once."""
         while not self._over:
             self._changed.clear()
             with anyio.move_on_after(self._time_left()):
@@ -289,7 +290,7 @@ class AgentContext:
             self._exchange.cancel()
 
     def set_limits(self, limits: Limits) -> None:
-        """Change the limits of a running agent; a limit that is reached no more is lifted."""
+        """Change the limits of a running agent; a limit that is no longer reached is lifted."""
         self.meter.limits = limits
         reached = self.meter.crossed() or self.meter.no_more_tools()
         in_last_turn = self._conclude_turn is not None and self.meter.turns > self._conclude_turn
@@ -298,7 +299,7 @@ class AgentContext:
         self._changed.set()
 
     def reach(self, crossing: Crossing) -> None:
-        """A limit is reached: close the tools; the next turn is the last."""
+        """Close the tools because a limit is reached; the next turn is the last."""
         if self.limit is not None:
             return
         self.limit = LimitReached(
@@ -326,7 +327,7 @@ class AgentContext:
     # --- inside ------------------------------------------------------------------------------
 
     def _judge(self) -> None:
-        """The agent has nothing more to say: report where its last answer is not whole."""
+        """Report a problem with the agent's last answer, after the agent is done."""
         if self.failure is not None or self.answer is None:
             return
         empty = self._spoke_in != self.meter.turns
@@ -354,7 +355,7 @@ class AgentContext:
         self._close_tools()
 
     def _tools_closed(self) -> bool:
-        """Whether no tool can be called any more.
+        """Whether the tools are closed.
 
         Raises:
             RunOver: The agent has had its last turn.
@@ -368,7 +369,7 @@ class AgentContext:
         return self._conclude_turn is not None
 
     async def _bounded(self, work: Awaitable[T]) -> T | ToolOutcome:
-        """What a part of a call gives, or that it was stopped at a limit."""
+        """The result of a part of a call, or an outcome that says that a limit stopped it."""
         with anyio.CancelScope() as scope:
             self._tool_scopes.add(scope)
             try:

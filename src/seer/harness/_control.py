@@ -1,9 +1,8 @@
-"""A running run can be reached from another process: by a socket in the folder of its record.
+"""Other processes control a running run through a socket in the folder of its record.
 
-The folder is open to its user only, the socket too, and the peer's user is checked on top; no jail
-ever sees it. A request is one line of JSON, and so is the answer. What can be asked for is what
-`AgentRun` offers: to stop, to conclude, to say something to the agent, to change limits, to approve
-a tool call.
+Only the user can open the folder and the socket, the peer's user is checked as well, and no jail
+sees it. A request is one line of JSON, and so is the answer. The requests are methods of
+`AgentRun`: stop, conclude, send a message, change limits, approve a tool call.
 """
 
 import asyncio
@@ -33,11 +32,11 @@ Action = Literal["stop", "conclude", "message", "limits", "approve"]
 async def control_socket(
     folder: Path | None, act: Callable[[Mapping[str, Any]], None]
 ) -> AsyncGenerator[None, None]:
-    """Listen in `folder` while inside; `act` does what a request asks, or raises a `SeerError`."""
+    """Listen in `folder` during the block; `act` executes a request or raises a `SeerError`."""
     try:
         listener = None if folder is None else _listen(folder)
     except OSError as error:
-        # Not every file system has sockets; the run itself does not need this one.
+        # Not every file system supports sockets, and a run works without this one.
         logger.warning("the run cannot be controlled from outside: %s", error)
         listener = None
     if folder is None or listener is None:
@@ -72,22 +71,21 @@ def control_run(
     call: str | None = None,
     approved: bool = False,
 ) -> None:
-    """Change a run that is running, in this process or another one of the same user.
+    """Control a running run of this process or of another process of the same user.
 
     Args:
         folder: The folder of its record.
-        action: `stop` ends it at once; `conclude` closes the tools and lets the agent have a last
-            turn; `message` says `text` to the agent once it has answered; `limits` changes the
-            named limits and leaves the others as they are; `approve` answers whether a tool call
-            that waits for it may be made.
+        action: `stop` ends it at once. `conclude` closes the tools and gives the agent a last turn.
+        `message` sends `text` to the agent after its answer. `limits` changes the named limits.
+        `approve` decides about a waiting tool call.
         text: The message, or why a call is not approved.
         limits: Limits by the names of `Limits`; None lifts one.
         call: The id of the call.
         approved: Whether the call may be made.
 
     Raises:
-        ConfigError: The request does not fit the action, or a limit cannot be what is asked.
-        RunControlError: The run does not run any more, or does not answer.
+        ConfigError: The arguments do not fit the action, or a limit is invalid.
+        RunControlError: The run has ended, or does not answer.
     """
     if action == "message" and (not isinstance(text, str) or not text.strip()):
         raise ConfigError("text", text, "must be the message, and not empty")

@@ -1,8 +1,8 @@
-"""Hands events from the loop where a run works to the loop where its consumer waits.
+"""Passes events from the loop on which a run works to the loop on which its consumer waits.
 
-Both sides may live on different loops in different threads. The producer never blocks on `put`;
-`drained` lets it wait until the consumer has come back for more, which is how a consumer that
-breaks off at a tool call can still prevent that call.
+The loops can be in different threads. The producer never blocks in `put`. With `drained`, it waits
+until the consumer asks for the next event. So a consumer that stops at a tool call still prevents
+that call.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ class EventQueue:
         self._consumer: tuple[asyncio.AbstractEventLoop, asyncio.Future[None]] | None = None
 
     def put(self, event: Event) -> None:
-        """Add an event; the consumer is woken."""
+        """Add an event and wake the consumer."""
         with self._lock:
             self._events.append(event)
             self._hungry = False

@@ -1,7 +1,7 @@
 """How much an agent may use, and the meter that watches it.
 
-The meter is pure bookkeeping: it is told what happens and answers which limit is reached. Closing
-the tools and ending the run is the part of `AgentContext`.
+The meter only counts what happens and says which limit is reached. `AgentContext` closes the tools
+and ends the run.
 """
 
 import dataclasses
@@ -17,15 +17,15 @@ from seer.events import LimitName, Usage
 class Limits:
     """What a run may use. None means no limit.
 
-    When a limit is reached the tools are closed and the agent gets one last turn to conclude.
-    Limits are enforced by Seer, in the same way for every vendor.
+    When a limit is reached, Seer closes the tools and gives the agent one last turn to conclude. It
+    enforces limits in the same way for every vendor.
     """
 
     turns: int | None = None
-    """Answers of the agent; the concluding one comes on top."""
+    """Answers of the agent, without the concluding one."""
     tool_calls: int | None = None
     seconds: float | None = None
-    """Since the start of the run. A tool that is running then is cancelled."""
+    """Seconds since the start of the run. A tool that is still running is cancelled."""
     tokens: int | None = None
     """Input and output, over all turns."""
     cost_usd: float | None = None
@@ -56,7 +56,7 @@ class Limits:
         """These limits with some of them changed.
 
         Raises:
-            ConfigError: A name is not a limit, or its value cannot be one.
+            ConfigError: A name is not a limit, or its value is invalid.
         """
         known = {item.name for item in dataclasses.fields(self)}
         if unknown := sorted(set(given) - known):
@@ -119,7 +119,7 @@ class Meter:
         return dataclasses.replace(usage, total_tokens=self.tokens, total_cost_usd=self.cost_usd)
 
     def crossed(self) -> Crossing | None:
-        """The limit on tokens or cost that is reached, if one is."""
+        """The limit on tokens or cost that is reached, if any."""
         limits = self.limits
         if limits.tokens is not None and self.tokens >= limits.tokens:
             return Crossing("tokens", limits.tokens, self.tokens)

@@ -1,4 +1,4 @@
-"""Between a run of an agent and its record: what is written when."""
+"""Decides what a run of an agent writes to its record, and when."""
 
 import logging
 import os
@@ -26,15 +26,15 @@ from seer.runs.export._tracing import Tracing
 logger = logging.getLogger(__name__)
 
 NAME_VARIABLE = "SEER_RUN_NAME"
-"""The name of a program's runs, which replaces the one in the program; `seer run --name`."""
+"""Replaces the name that a program gives its runs; `seer run --name` sets it."""
 _GENERATED = re.compile(r"[a-z]+-[0-9a-f]{6}")
-"""A session's name that nobody chose."""
+"""A generated name of a session."""
 _SHORTEST = 8
-"""Shorter values of variables that only sound secret may well be ordinary words."""
+"""Shorter values of variables whose names sound secret are often ordinary words."""
 
 
 class Recording:
-    """The record of one run, or none where the user wants none."""
+    """The record of one run; does nothing if the user wants no record."""
 
     def __init__(self, where: bool | Path | str, *, name: str | None) -> None:
         self._root = None if where is False else runs_root(None if where is True else where)
@@ -50,7 +50,7 @@ class Recording:
         self._gates: list[Followed] = []
         self.folder: Path | None = None
         self.replayed: Run | None = None
-        """The run whose machine is replayed, and whose notebook is this run's too."""
+        """The run whose machine is replayed; its notebook is also this run's."""
 
     def open(
         self,
@@ -95,7 +95,7 @@ class Recording:
         self._gates = _gates(session, servers)
 
     async def follow(self) -> None:
-        """Have the gates that the run can reach record its calls.
+        """Ask the gates that the run can reach to record its calls.
 
         Raises:
             RecordError: The record cannot be written.
@@ -144,16 +144,16 @@ class Recording:
             raise self._collector.failure
 
     def limits(self, limits: Mapping[str, float | None]) -> None:
-        """Note limits that were changed while the run runs."""
+        """Record limits that were changed during the run."""
         if self._record is not None:
             self._record.update(limits=limits)
 
     async def settle(self) -> str:
-        """Take the last calls of the gates, which write theirs down with a delay.
+        """Record the last calls of the gates, which write them with a delay.
 
         Returns:
-            Which calls are missing from the record; empty where none are, or where the run already
-            failed because the record cannot be written.
+            Which calls are missing from the record; empty if none are, or if the run already failed
+            because the record cannot be written.
 
         Raises:
             RecordError: Something cannot be written.
@@ -182,7 +182,7 @@ class Recording:
         elif self._notebook is not None:
             path = self._notebook
             try:
-                # Others write into that folder too, so no link in it is followed.
+                # Others can write to that folder, so links in it are not followed.
                 text = read_bytes(path.parent, path.name).decode("utf-8", "surrogateescape")
             except (OSError, SeerError) as error:
                 logger.warning("the notebook %s is not in the record: %s", path, error)
@@ -204,10 +204,10 @@ class Recording:
 
 
 def _gates(session: SessionLike | None, servers: Sequence[ServerSpec]) -> list[Followed]:
-    """The served interfaces that the run can reach, and whose calls belong into its record.
+    """The served interfaces that the run can reach, with the callers whose calls it records.
 
-    Those are the run's own, made in its session or through its tool servers, and those of the
-    user's own script, without which the program could not run again from its record.
+    These are the callers of its session and its tool servers, and the user's own script, without
+    which the program could not run again from its record.
     """
     reached: dict[int, tuple[Any, set[str]]] = {}
     for library in () if session is None else session.workspace.libraries:
@@ -236,7 +236,7 @@ def _callers(
 
 
 def _own_name(session: SessionLike | None) -> str:
-    """The session's name where somebody chose it, else that of the program's folder."""
+    """The session's name if the user chose it, else the name of the program's folder."""
     if session is not None and not _GENERATED.fullmatch(session.name):
         return session.name
     program = Path(sys.argv[0] if sys.argv else "")
@@ -245,7 +245,7 @@ def _own_name(session: SessionLike | None) -> str:
 
 
 def _environment_secrets() -> tuple[str, ...]:
-    """Values of variables, also in `.env`, that by their name are credentials of this user."""
+    """Values of variables, also in `.env`, whose names sound like credentials."""
     given = {**read_dotenv(dotenv_file()), **os.environ}
     return tuple(
         value

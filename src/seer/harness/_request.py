@@ -1,6 +1,6 @@
-"""From the many ways to call `run_agent` to one plain request.
+"""Turns the arguments of `run_agent` into one plain request.
 
-Pure resolution: nothing is started or connected here.
+Nothing is started or connected here.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 SUBSTITUTE = "SEER_AGENT"
 
 _used: set[str] = set()
-"""The ids of the sessions that a run of this process has had."""
+"""The ids of the sessions that a run of this process has used."""
 
 
 class SessionLike(Protocol):
@@ -52,7 +52,7 @@ class SessionLike(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Words:
-    """What is said to the agent at the start."""
+    """The first texts for the agent."""
 
     system_prompt: str
     task: str
@@ -60,7 +60,7 @@ class Words:
 
 @dataclass(frozen=True, kw_only=True)
 class Chosen:
-    """Who runs, and who was asked for; both by name."""
+    """The agent that runs, its name, and the name of the requested agent."""
 
     agent: Agent
     name: str
@@ -70,8 +70,8 @@ class Chosen:
 def choose_agent(provider: str | Agent, *, substitute: bool) -> Chosen:
     """The agent to run.
 
-    `SEER_AGENT` in the environment replaces every agent that may be replaced, also one that the
-    program made itself: a sweep or a fork names its agent there.
+    `SEER_AGENT` replaces every agent that can be replaced, even an `Agent` object of the program.
+    Sweeps and forks set it.
 
     Raises:
         ConfigError: There is no agent of that name.
@@ -98,7 +98,7 @@ def choose_words(
     session: SessionLike | None,
     interactive: bool,
 ) -> Words:
-    """Sort what was given into system prompt and first message.
+    """Choose the system prompt and the first message.
 
     Raises:
         ConfigError: Nothing was given to ask, or the first message was given twice.
@@ -126,9 +126,9 @@ def choose_words(
 
 
 def _once(texts: Sequence[str], session: SessionLike) -> list[str]:
-    """The texts, each part of what a session says of itself only where it stands first.
+    """The texts, without repetitions of the session's description.
 
-    Programs put it into their prompts, whole or in parts; to say it again costs tokens.
+    Programs put the description into their prompts, whole or in parts; repeating it costs tokens.
     """
     workspace = session.workspace
     parts = [session.model_info_text, workspace.get_library_docs(), workspace.get_skill_docs()]
@@ -145,8 +145,8 @@ def _once(texts: Sequence[str], session: SessionLike) -> list[str]:
 
 
 def _whole(text: str) -> str:
-    """The text as it was meant: in a locale without UTF-8, Python splits a program's arguments and
-    the names of files into lone surrogates, which no vendor and no tool server takes.
+    """The text with lone surrogates decoded. In a locale without UTF-8, Python uses them for bytes
+    of arguments and file names, and vendors and tool servers reject them.
     """
     try:
         return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
@@ -167,10 +167,10 @@ def given_servers(
 def choose_session(
     session: SessionLike | None, given: Sequence[Mapping[str, Any]], *, tools: bool = True
 ) -> SessionLike | None:
-    """The session to use: the one given, or the only one open when no tools were given.
+    """The session to use: the given one, or the only open one if no tools were given.
 
-    An earlier run's session is not picked: a second agent in one program, such as a judge, must
-    not get the tools of the first.
+    A session that an earlier run has used is not chosen: a second agent in one program, such as a
+    judge, must not get the tools of the first.
 
     Raises:
         ConfigError: Several are open, and none was named; or tools were given with `tools=False`.
@@ -208,14 +208,14 @@ def choose_session(
 
 
 def note_use(session: SessionLike) -> None:
-    """Have later runs not pick this session by themselves."""
+    """Note that a run uses this session, so that later runs do not choose it by default."""
     _used.add(session.session_id)
 
 
 def merge_servers(
     session: SessionLike | None, given: Sequence[Mapping[str, Any]]
 ) -> tuple[ServerSpec, ...]:
-    """All tool servers. Tools of this process are called directly, over no server.
+    """All tool servers. Tools of this process are called directly, without a server.
 
     Raises:
         ConfigError: Two different servers have one name, or an entry is malformed.
@@ -233,7 +233,7 @@ def merge_servers(
                     f"mcp_servers[{name!r}]", entry, "another tool server has this name already"
                 )
             merged[name] = entry
-    # So that Seer's servers save what they return in this agent's session, and in no other.
+    # Tells Seer's servers to save files in this agent's session.
     around = {} if session is None else {"SEER_SESSION": session.session_id}
     sessions = [*([] if session is None else [session]), *open_sessions()]
     kept = [_identity(entry) for one in sessions for entry in one.open_mcp_config.values()]
@@ -246,7 +246,7 @@ def merge_servers(
 
 
 def _own_servers(session: SessionLike) -> Mapping[str, Any]:
-    """The tools of a session: called directly, or as its `mcp_config` says."""
+    """The tools of a session: called directly if possible, else over its `mcp_config`."""
     if not isinstance(session, Session) or session.is_closed or session.is_replayed:
         return session.mcp_config
     name = server_name(session.name)
@@ -262,7 +262,7 @@ def _own_servers(session: SessionLike) -> Mapping[str, Any]:
 
 
 def _server(name: str, entry: Any, around: Mapping[str, str], *, ordered: bool) -> ServerSpec:
-    """A given server; one that this process serves is called directly."""
+    """A given server. A server of this process is called directly."""
     spec = parse_server(name, entry)
     tools = local_tools(spec.command, spec.args) if spec.kind == "stdio" else None
     if tools is None:
@@ -278,7 +278,7 @@ def _server(name: str, entry: Any, around: Mapping[str, str], *, ordered: bool) 
 
 
 def _session_of(given: Sequence[Mapping[str, Any]]) -> SessionLike | None:
-    """The open session whose tools are among these servers."""
+    """The open session that one of these servers belongs to."""
     found = [session for session in open_sessions() if _is_of(session, given)]
     if len(found) > 1:
         logger.warning(
@@ -289,13 +289,13 @@ def _session_of(given: Sequence[Mapping[str, Any]]) -> SessionLike | None:
 
 
 def _is_of(session: SessionLike, given: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a session's own server is among these, under whichever name."""
+    """Whether a session's own server is among these, under any name."""
     own = [_identity(entry) for entry in session.open_mcp_config.values()]
     return any(_identity(entry) in own for part in given for entry in part.values())
 
 
 def _identity(entry: Any) -> object:
-    """What tells one server from another: the command that starts it, not what it is called."""
+    """The identity of a server: the command that starts it, not its name."""
     if not isinstance(entry, Mapping):
         return entry
     given = cast("Mapping[str, Any]", entry)

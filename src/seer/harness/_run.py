@@ -1,9 +1,9 @@
-"""`run_agent`: drive an agent, hand out what it does.
+"""`run_agent`: drives an agent and reports its events.
 
-The work happens in one task on Seer's background loop, on any loop of the consumer; so
-a consumer that blocks, breaks off, raises or is cancelled cannot leave the agent or its tool
-servers half ended. Ending is always the same path: the task is cancelled, the agent's process and
-the tool servers end, the record is closed, and only then does the iteration end.
+The work happens in one task on Seer's background loop, whatever loop the consumer uses. So a
+consumer that blocks, stops, raises or is cancelled cannot leave the agent or its tool servers half
+ended. A run always ends in the same way: the task is cancelled, the agent's process and the tool
+servers end, the record is closed, and then the iteration ends.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ logger = logging.getLogger(__name__)
 class AgentRun(AsyncIterator[Event]):
     """A run of an agent: an async iterator of events. Made by `run_agent`.
 
-    Nothing starts before the first event is asked for. Leaving the iteration early ends the run.
+    Nothing starts before the first event is requested. Leaving the iteration early ends the run.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class AgentRun(AsyncIterator[Event]):
         self.result: RunFinished | None = None
         """The last event, once there is one."""
         self.meter = Meter(request.limits)
-        """What the run has used so far, and what it may."""
+        """What the run has used so far, and its limits."""
         self._agent = agent
         self._request = request
         self._servers = servers
@@ -107,11 +107,11 @@ class AgentRun(AsyncIterator[Event]):
     # --- while it runs; safe from any thread -------------------------------------------------
 
     def send(self, text: str | None) -> None:
-        """Say something to the agent once it has answered; None ends an interactive run."""
+        """Send the agent a message after its answer; None ends an interactive run."""
         self._with_context(lambda context: context.send(text))
 
     def interrupt(self) -> None:
-        """End what the agent is doing now; an interactive conversation goes on."""
+        """Interrupt the agent; an interactive conversation continues."""
         self._with_context(lambda context: context.interrupt())
 
     def conclude(self) -> None:
@@ -119,7 +119,7 @@ class AgentRun(AsyncIterator[Event]):
         self._with_context(lambda context: context.reach(Crossing("stop", 0, 0)))
 
     def approve(self, call_id: str, approved: bool = True, *, reason: str = "") -> None:
-        """Answer an `ApprovalAsked`; an answer to what nobody asks changes nothing.
+        """Answer an `ApprovalAsked`; an answer without a question has no effect.
 
         Args:
             call_id: The id of the call.
@@ -151,15 +151,16 @@ class AgentRun(AsyncIterator[Event]):
             queue = await asyncio.wrap_future(ready)
             while (event := await queue.get()) is not None:
                 if self._shown:
-                    # Here and not where it works: a terminal may stop, and with it who writes.
+                    # Here and not on the background loop, because writing to a stopped terminal
+                    # blocks.
                     show_event(event)
                 yield event
             await asyncio.wrap_future(driver)
         finally:
             loop.call_soon_threadsafe(self._end)
             if not driver.done():
-                # A cancelled scope of anyio's would cancel this wait too, and nobody would know
-                # when the agent has ended. `wait` leaves the driver alone when it is cancelled.
+                # A cancelled anyio scope would cancel this wait too, and the agent's end would be
+                # missed. `wait` does not cancel the driver when it is cancelled itself.
                 with anyio.CancelScope(shield=True):
                     (ended,), _ = await asyncio.wait([asyncio.wrap_future(driver)])
                 if not ended.cancelled():
@@ -203,7 +204,7 @@ class AgentRun(AsyncIterator[Event]):
                     consumer_ready=self._consumer_ready,
                     interactive=self._interactive,
                     policies=self._policies,
-                    asks=self._agent.name != "human",  # whose terminal it is
+                    asks=self._agent.name != "human",  # the terminal belongs to that person
                     deltas=self._request.deltas,
                     redact=Redactor(self._agent.secrets(self._request)).redact,
                 )
@@ -221,7 +222,7 @@ class AgentRun(AsyncIterator[Event]):
             await self._settle(reason, message)
 
     async def _settle(self, reason: FinishReason, message: str) -> None:
-        """Take the last calls, report the end and close the record, whichever of them fails."""
+        """Record the last calls, report the end and close the record, even if a step fails."""
         context = self._context
         try:
             missing = await self._recording.settle()
@@ -241,7 +242,7 @@ class AgentRun(AsyncIterator[Event]):
             self._recording.close(reason, message)
 
     def _recorded_tools(self) -> RecordedRun | None:
-        """What answers for the tools of a machine that is replayed; None where none is."""
+        """Answers the tools of a replayed machine; None if no machine is replayed."""
         replayed = {spec.name for spec in self._servers if spec.recorded}
         if not replayed:
             return None
@@ -249,7 +250,7 @@ class AgentRun(AsyncIterator[Event]):
         return RecordedRun(run, {spec.name for spec in self._servers} - replayed)
 
     def _controlled(self, request: Mapping[str, Any]) -> None:
-        """Do what another process asks for; on the background loop."""
+        """Execute a request of another process, on the background loop."""
         match request.get("action"), self._context:
             case "stop", _:
                 self._end()

@@ -43,10 +43,10 @@ class ServerSpec:
     url: str = ""
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     recorded: bool = False
-    """Whether it is not started: its tools are answered from the record of a run."""
+    """Whether a recorded run answers its tools, so that it is not started."""
     ordered: bool = False
-    """Whether its calls are made one after another, as they come: those of a session, where the
-    second cell of an answer may need what the first has done."""
+    """Whether its calls run one after another. This holds for sessions, because the second cell of
+    an answer can need the first."""
     instance: Any = None
     """`inside`: a server object of the `mcp` package in this process."""
     tools: ToolSource | None = field(default=None, repr=False)
@@ -112,7 +112,7 @@ class ServerLink:
         self.client: Client | None = None
         self.tools: list[McpTool] = []
         self.dead: str | None = None
-        """Why it is of no more use, for the agent and the user."""
+        """Why it can no longer be used, for the agent and the user."""
         self._stop = asyncio.Event()
         self._scope = anyio.CancelScope()
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -145,7 +145,7 @@ class ServerLink:
                 self._log = None
 
     async def ready(self) -> None:
-        """Wait until the server has told its tools.
+        """Wait until the server has listed its tools.
 
         Raises:
             ToolServerError: It does not start, or does not answer.
@@ -158,18 +158,18 @@ class ServerLink:
             raise ToolServerError(self.dead) from None
 
     def stop(self) -> None:
-        """Let `keep` end; one that is not ready yet is not waited for."""
+        """Let `keep` end, without waiting for a server that is not ready yet."""
         self._stop.set()
         if not self._ready.done():
             self._ready.cancel()
             self.abandon()
 
     def abandon(self) -> None:
-        """End the connection without its cooperation; the server's process is killed."""
+        """End the connection without the server's cooperation; its process is killed."""
         self._scope.cancel()
 
     def died(self, reason: str) -> str:
-        """Mark the connection as of no more use; returns the reason with the server's words."""
+        """Mark the connection as unusable; returns the reason with the server's last output."""
         said = ""
         if self._log is not None:
             self._log.flush()
@@ -207,7 +207,7 @@ class ServerLink:
 
 
 class LocalServer:
-    """Tools of this process, called directly. It has the life of a connection."""
+    """Tools of this process, called directly, with the methods of a connection."""
 
     def __init__(self, spec: ServerSpec) -> None:
         assert spec.tools is not None
@@ -258,7 +258,7 @@ class LocalServer:
             task.cancel()
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolOutput:
-        """Call a tool. Cancelling this cancels the tool, which then ends in its own time."""
+        """Call a tool. Cancelling this cancels the tool, but does not wait for its end."""
         tools = await self._source.ready()
         task = asyncio.create_task(
             call_tool(tools, tool, arguments, _RunContext(self.spec.session))
@@ -281,7 +281,7 @@ class _RunContext:
         self.session = session
 
     async def report(self, seconds: float, message: str) -> None:
-        """Nothing: a run does not ask for progress."""
+        """Do nothing, because a run does not ask for progress."""
 
 
 async def _list_tools(client: "Client") -> "list[McpTool]":
@@ -296,7 +296,7 @@ async def _list_tools(client: "Client") -> "list[McpTool]":
 
 
 def reason_of(error: BaseException) -> str:
-    """An exception in one line; a group of one is that one."""
+    """An exception in one line; a group with one exception becomes that exception."""
     inner: Any = getattr(error, "exceptions", ())
     if len(inner) == 1:
         return reason_of(inner[0])

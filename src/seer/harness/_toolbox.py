@@ -1,8 +1,8 @@
-"""The tools of a run: what the tool servers offer, and calls through them.
+"""The tools of a run, and calls of them.
 
-The harness holds these connections itself, for every vendor. So a vendor's process needs no way to
-reach a tool server, every call passes one place where it is metered and can be refused, and a
-server that dies is noticed here.
+The harness holds the connections to tool servers itself, for every vendor. So a vendor's process
+needs no access to them, every call passes one place that counts it and can refuse it, and the
+harness notices when a server dies.
 """
 
 import asyncio
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ToolOutcome:
-    """What a tool call gave."""
+    """The outcome of a tool call."""
 
     content: tuple[Block, ...]
     is_error: bool = False
     structured: Any = None
     lost: str | None = None
-    """Set when the server died in the call: its name."""
+    """The name of the server, if it died during the call."""
     diverged: bool = False
-    """Whether a replayed tool was not called as it was recorded."""
+    """Whether a call of a replayed tool differs from the record."""
     seconds: float = 0.0
 
     @property
@@ -50,7 +50,7 @@ def _import_validator() -> None:
 
 
 class RecordedTools(Protocol):
-    """Tools that are answered from the record of a run."""
+    """Answers tools from the record of a run."""
 
     @property
     def tools(self) -> Sequence[ToolInfo]: ...
@@ -89,7 +89,7 @@ class ToolBox:
         self._turns = {link.name: asyncio.Lock() for link in links if link.spec.ordered}
 
     def turn(self, name: str) -> AbstractAsyncContextManager[None]:
-        """Around a call of the tool; calls of an ordered server wait here, in their order."""
+        """Encloses a call of the tool. Calls of an ordered server wait here for their turn."""
         return self._turns.get(self.server_of(name) or "", nullcontext())
 
     def concurrent(self, name: str) -> bool:
@@ -122,7 +122,7 @@ class ToolBox:
             text = json.dumps(arguments, ensure_ascii=False)
             text.encode()
         except UnicodeEncodeError as error:
-            # It could not be sent, and the attempt would end the connection.
+            # It cannot be sent, and trying would end the connection.
             half = error.object[error.start]
             return _failed(f"an argument holds a lone surrogate ({half!r}); send whole text")
         if isinstance(link, LocalServer):
@@ -157,7 +157,7 @@ async def _call(link: ServerLink, tool: str, arguments: dict[str, Any]) -> ToolO
             return _failed(error.message)
         return _failed(link.died("it died during the call"), link.name)
     except (OSError, RuntimeError, ValueError, anyio.ClosedResourceError) as error:
-        # A broken stream, or an answer that is not a tool result: the connection is of no use.
+        # A broken stream or an invalid answer makes the connection unusable.
         return _failed(link.died(f"its answer cannot be used: {reason_of(error)}"), link.name)
     return ToolOutcome(
         content=tuple(_block(item) for item in result.content),
@@ -175,7 +175,7 @@ async def open_toolbox(
 
     Args:
         specs: The servers.
-        recorded: Answers in place of those that are not there because they are replayed.
+        recorded: Answers for the servers that are replayed.
 
     Raises:
         ToolServerError: A server does not start or answer; none is left running.
@@ -186,7 +186,7 @@ async def open_toolbox(
         if not spec.recorded
     ]
     if any(isinstance(link, ServerLink) for link in links):
-        # The first call would import it, for a second and more, on the loop of all runs.
+        # Otherwise the first call would import it, which blocks the loop of all runs for a second.
         _background.add(task := asyncio.create_task(asyncio.to_thread(_import_validator)))
         task.add_done_callback(_background.discard)
     tasks = [asyncio.create_task(link.keep(), name=f"mcp {link.name}") for link in links]
@@ -201,7 +201,8 @@ async def open_toolbox(
 
 
 async def _end(links: Sequence[Link], tasks: Sequence[asyncio.Task[None]]) -> None:
-    """Wait for the connections to close; each bounds its own closing, this bounds a broken one."""
+    """Wait for the connections to close. Each has its own time limit; this one is for a broken
+    one."""
     if not tasks:
         return
     with anyio.CancelScope(shield=True):

@@ -13,7 +13,7 @@ CLIENTS: Mapping[str, str] = {
     "gemini": "Gemini CLI",
     "vscode": "VS Code",
 }
-"""The clients whose format is known, by the word for each."""
+"""The clients whose format is known: the name on the command line, and the full name."""
 
 TOKEN_VARIABLE = "SEER_MCP_TOKEN"
 """Holds the token of a server over HTTP; clients read it, so that their files hold no secret."""
@@ -27,7 +27,7 @@ _BEARER = {
 
 
 def stdio_config(client: str, name: str, command: str, args: Sequence[str]) -> str:
-    """The text of a configuration with which `client` starts a server as a program of its own."""
+    """The text of a configuration with which `client` starts a server as its own process."""
     program = {"command": command, "args": list(args)}
     if client == "codex":
         return _codex(name, program)
@@ -62,8 +62,8 @@ def _json(client: str, name: str, entry: Mapping[str, Any], **beside: Any) -> st
 
 
 def _codex(name: str, entry: Mapping[str, Any]) -> str:
-    # A JSON text or list is a TOML value as it stands.
+    # A JSON string or list is also a TOML value.
     lines = [f"[mcp_servers.{json.dumps(name)}]"]
     lines += [f"{key} = {json.dumps(value)}" for key, value in entry.items()]
-    # Codex goes on without servers that are not there in time, unless it is told otherwise.
+    # By default, Codex continues without a server that is not ready in time.
     return "\n".join([*lines, "required = true", "startup_timeout_sec = 120"])

@@ -24,7 +24,7 @@ from seer.tools._tool import ToolSource
 PATH = "/mcp"
 _MAX_SESSIONS = 256
 _GRACE = 30.0
-"""Seconds in which a client whose stream broke may come back to its session."""
+"""Seconds in which a client whose stream broke can reconnect to its session."""
 
 
 class HttpServer:
@@ -48,7 +48,7 @@ class HttpServer:
         Args:
             source: The tools.
             port: Where to listen on loopback; 0 picks a free port.
-            token: What every request must carry.
+            token: The token that every request must carry.
 
         Raises:
             ConfigError: The port is in use.
@@ -101,7 +101,7 @@ class HttpServer:
             await http.close()
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request through, or refuse it."""
+        """Forward a request to the SDK, or refuse it."""
         if scope["type"] != "http":
             return  # no websockets
         problem = self._problem(str(scope["path"]), Headers(scope=scope))
@@ -179,7 +179,7 @@ class _Sessions:
             return {"type": "http.request", "body": b"", "more_body": False}
 
         async def send(message: Message) -> None:
-            """Nobody is there to read the answer."""
+            """Drop the answer, because no client reads it."""
 
         scope: Scope = {
             "type": "http",

@@ -1,7 +1,7 @@
-"""One line from a client, read as far as JSON-RPC goes: a message, or the answer that refuses it.
+"""Parses one line from a client as JSON-RPC: a message, or the answer that refuses it.
 
-The SDK drops a line that it cannot read, and the client then waits for ever. Nothing of MCP is
-known here; the SDK checks methods and their parameters.
+The SDK drops a line that it cannot parse, and then the client waits forever. This module knows
+nothing about MCP; the SDK checks methods and their parameters.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
 
 _HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
-"""An escape that may be a lone surrogate, which cannot be sent on."""
+"""An escape that may be a lone surrogate, which cannot be forwarded."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Refusal:
     code: int
     reason: str
     request_id: int | str | None = None
-    """The id that the line gave, where it can be told."""
+    """The id in the line, if it can be read."""
 
     def answer(self) -> bytes:
         """The JSON-RPC error, as a line without its end."""

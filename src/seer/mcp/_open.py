@@ -1,4 +1,4 @@
-"""Open MCP servers for the tools of this process."""
+"""Opens MCP servers for the tools of this process."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 async def open_interface_server(served: ServedInterface) -> StdioServer:
     """Open a server with an interface's functions as tools; the caller closes it.
 
-    All its clients are one caller of the gate: they share its budget.
+    All its clients are one caller of the gate, so they share a budget.
 
     Raises:
-        GateError: The gate gives no caller.
+        GateError: The gate refuses to make a caller.
     """
     tools, closers = await interface_tools(served)
     server = await open_stdio_server(tools)
@@ -97,7 +97,7 @@ async def open_stdio_server(tools: ToolSource) -> StdioServer:
 
     The tools run on the event loop that this is called on.
     """
-    # Started now, the import is over before most agents have come up.
+    # The import starts now, so it ends before most agents have started.
     threading.Thread(target=load_server, name="seer-mcp-import", daemon=True).start()
 
     async def serve(pipes: Pipes) -> None:
@@ -119,7 +119,7 @@ os.register_at_fork(after_in_child=_local.clear)
 
 
 def local_tools(command: str, args: Sequence[str]) -> ToolSource | None:
-    """The tools that a client with this configuration reaches, where they are in this process."""
+    """The tools that a client with this configuration reaches, if they are in this process."""
     return _local.get(_key(command, args))
 
 

@@ -11,7 +11,7 @@ import sys
 
 
 def main() -> int:
-    """Connect, hand over, wait. Returns the exit code."""
+    """Connect, pass the pipes, wait. Returns the exit code."""
     here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120
     os.chdir(here)  # a socket's address has at most 107 bytes
     server = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
@@ -24,7 +24,7 @@ def main() -> int:
         )
         return 1
     numbers = b"".join(fd.to_bytes(4, sys.byteorder) for fd in (0, 1))
-    # The session of the agent, for what the tools save; empty where the agent has none.
+    # The id of the agent's session, in which tools save files; empty if the agent has none.
     session = os.environ.get("SEER_SESSION", "").encode()[:100]
     server.sendmsg([b"1" + session], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, numbers)])
     os.close(0)

@@ -32,13 +32,14 @@ class Server(Protocol):
 
 
 def load_sdk() -> None:
-    """Import the MCP SDK whole; later imports of its parts find it. Safe from any thread."""
+    """Import the whole MCP SDK, so that later imports of its parts are safe. Any thread can call
+    this."""
     with _lock:
         importlib.import_module("mcp")
         importlib.import_module("mcp.server")
 
 
 def load_server() -> Server:
-    """The module that serves tools with the SDK. Safe from any thread."""
+    """The module that serves tools with the SDK. Any thread can call this."""
     load_sdk()
     return cast("Server", importlib.import_module("seer.mcp._server"))

@@ -1,4 +1,4 @@
-"""A set of tools as a server of the MCP SDK: for one client over its pipes, for many over HTTP.
+"""Serves a set of tools with the MCP SDK: to one client over its pipes, or to many over HTTP.
 
 Importing the SDK takes more than a second. Only this module imports it at the top, and `_sdk` loads
 this module when the first client connects, or before that on a thread of its own.
@@ -45,7 +45,7 @@ _KEEP_ALIVE = 1.0
 
 
 async def serve_client(source: ToolSource, pipes: Pipes) -> None:
-    """Speak MCP with one client until it goes."""
+    """Speak MCP with one client until it disconnects."""
     async with _message_streams(pipes) as (incoming, outgoing), anyio.create_task_group() as tasks:
         server = _make_server(source, pipes.session, tasks)
         await server.run(incoming, outgoing, server.create_initialization_options())
@@ -56,7 +56,7 @@ async def serve_client(source: ToolSource, pipes: Pipes) -> None:
 async def http_application(
     source: ToolSource, *, body_limit: int, max_sessions: int
 ) -> AsyncGenerator[ASGIApp]:
-    """The tools as a web application that speaks Streamable HTTP, and checks no caller."""
+    """The tools as a web application that speaks Streamable HTTP. It does not check who calls."""
     async with anyio.create_task_group() as tasks:
         manager = StreamableHTTPSessionManager(
             _make_server(source, "", tasks),
@@ -86,7 +86,7 @@ def _listing(tools: ToolSet) -> types.ListToolsResult:
 
 
 class _Server(Server[Any]):
-    """A server whose tools may change while a client is there."""
+    """A server whose tools can change while a client is connected."""
 
     def create_initialization_options(
         self, notification_options: NotificationOptions | None = None, *args: Any, **options: Any
@@ -102,13 +102,13 @@ def _make_server(source: ToolSource, session: str, tasks: TaskGroup) -> Server[A
     Args:
         source: Its tools.
         session: The id of the session that its clients' agent works in, if it has one.
-        tasks: Runs what goes on after an answer.
+        tasks: Runs work that continues after an answer.
     """
 
     changes = InMemorySubscriptionBus()
 
     async def announce(listed: types.ListToolsResult, context: Context) -> None:
-        """Tell the client when the tools differ from those that it got."""
+        """Notify the client when the tools differ from those that it was sent."""
         with contextlib.suppress(SeerError):
             if _listing(await source.ready()) != listed:
                 await context.session.send_tool_list_changed()
@@ -134,7 +134,7 @@ def _make_server(source: ToolSource, session: str, tasks: TaskGroup) -> Server[A
         try:
             tools = await _loaded(source, tool_context)
         except Exception as error:
-            # The edge of the process: an agent always gets an answer.
+            # An agent always gets an answer, whatever fails here.
             return _content(failed_result(params.name, error))
         try:
             return _content(
@@ -154,7 +154,7 @@ def _make_server(source: ToolSource, session: str, tasks: TaskGroup) -> Server[A
 
 
 async def _loaded(source: ToolSource, context: _ClientContext) -> ToolSet:
-    """The tools, once they can be called; the client hears that it still waits for them."""
+    """The tools, once they can be called; until then, the client gets progress messages."""
     ready = asyncio.ensure_future(source.ready())
     start = time.monotonic()
     try:
@@ -246,6 +246,6 @@ def _message_of(line: bytes | Refusal) -> types.JSONRPCMessage | Refusal:
 
 
 async def _write(pipes: Pipes, line: bytes) -> None:
-    # A client that is gone is noticed by the end of its lines.
+    # The end of the client's input shows that it is gone.
     with contextlib.suppress(OSError):
         await pipes.write_line(line)

@@ -69,7 +69,7 @@ class StdioServer:
     @property
     def mcp_config(self) -> dict[str, dict[str, Any]]:
         """How agents start the server: `{name: {"type", "command", "args", "env"}}`."""
-        # -I and -S: nothing of the agent's environment or folder takes part in its start.
+        # -I and -S: the relay ignores the agent's environment and folder.
         args = ["-I", "-S", str(self._folder.path / "relay.py")]
         return {self._name: {"type": "stdio", "command": sys.executable, "args": args, "env": {}}}
 
@@ -129,7 +129,7 @@ class StdioServer:
 
 
 def _bind(listener: socket.socket, folder: Path) -> None:
-    """Bind in `folder`, however long its path is."""
+    """Bind a socket in `folder`, even if its path is too long for an address."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         listener.bind(f"/proc/self/fd/{fd}/mcp.sock")

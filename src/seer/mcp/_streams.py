@@ -1,4 +1,4 @@
-"""A client's standard input and output, handed over by its relay, as lines."""
+"""The lines of a client's standard input and output, which its relay has passed to this process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LINE_LIMIT = 64 * 1024 * 1024
 
 
 class Pipes:
-    """What a client writes, line by line, and a way to write to it."""
+    """Reads lines from a client and writes lines to it."""
 
     def __init__(
         self,
@@ -69,14 +69,14 @@ class Pipes:
         return cls(reader, read_transport, writer)
 
     async def read_line(self) -> bytes | Refusal:
-        """The next line; empty at the end; a refusal in place of one that is too long."""
+        """The next line; empty at the end; a refusal instead of a line that is too long."""
         try:
             return await self._reader.readuntil(b"\n")
         except asyncio.IncompleteReadError as error:
             return error.partial
         except asyncio.LimitOverrunError as error:
             return await self._skip(error)
-        except OSError:  # a broken pipe is an end, too
+        except OSError:  # a broken pipe is also an end
             return b""
 
     async def _skip(self, error: asyncio.LimitOverrunError) -> bytes | Refusal:

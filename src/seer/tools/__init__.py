@@ -1,6 +1,6 @@
 """What an agent can call: Python, shell and notebook tools of sessions, and served functions.
 
-A tool knows nothing of protocols or vendors: `seer.mcp` serves tools to programs outside, and
+A tool knows nothing about protocols or vendors: `seer.mcp` serves tools to other programs, and
 `seer.harness` calls them in this process.
 """
 

@@ -1,4 +1,4 @@
-"""Exposed functions as tools: one schema, calls through the gate, results kept by id."""
+"""Exposed functions as tools: calls go through the gate, and results are kept by id."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _SHOWN = 300
 _KEPT_HANDLES = 1000
 _KEEP_ALIVE = 1.0
 _MOST_BYTES = 1 << 30
-"""Of a stream, whose items are collected in this process before they are shown."""
+"""The limit for a stream, whose items are collected in this process before they are shown."""
 
 
 class _Made(NamedTuple):
-    """A call that was made, as its caller may cite it."""
+    """A call that its caller can cite."""
 
     call: str
     """The id at the gate, which is in the record."""
@@ -40,7 +40,7 @@ class _Made(NamedTuple):
 
 
 class FunctionTools:
-    """The tools of one served interface, all calling as one caller."""
+    """The tools of one served interface, which are one caller of the gate."""
 
     def __init__(self, schema: Schema, gate: Gate, save_for: Callable[[str], Save]) -> None:
         """Make the tools.
@@ -48,7 +48,7 @@ class FunctionTools:
         Args:
             schema: The interface.
             gate: Calls it.
-            save_for: Gives what keeps files for the agent of a session, by the session's id.
+            save_for: Takes a session's id and returns a function that keeps files for its agent.
         """
         self._schema = schema
         self._gate = gate
@@ -57,8 +57,8 @@ class FunctionTools:
         self._numbers = itertools.count(1)
         self._items: dict[str, int] = {}
         self._handles: OrderedDict[str, Handle] = OrderedDict()
-        """What was shown to the agent; a handle that nobody holds is let go by the gate."""
-        # Several clients refuse two servers that have a tool of the same name.
+        """The handles that the agent was shown; the gate drops a handle that nothing refers to."""
+        # Several clients refuse two servers with a tool of the same name.
         self._result_name = self._free_name("result")
         self._made: deque[_Made] = deque(maxlen=_KEPT_IDS)
 
@@ -212,7 +212,7 @@ def _too_much(function: str, count: int) -> ToolOutput:
 
 
 def _weight(value: Any) -> int:
-    """About how many bytes of memory a value takes."""
+    """The approximate size of a value in bytes."""
     if isinstance(value, Mapping):
         entries = cast("Mapping[Any, Any]", value)
         return 64 + sum(_weight(key) + _weight(item) for key, item in entries.items())
@@ -224,7 +224,7 @@ def _weight(value: Any) -> int:
 
 
 def _references(value: Any) -> Any:
-    """The arguments with handles as the gate takes them: an agent gives back all it was shown."""
+    """The arguments with handles in the gate's form; an agent sends back the whole description."""
     if isinstance(value, list):
         return [_references(item) for item in cast("list[Any]", value)]
     if not isinstance(value, dict):

@@ -17,7 +17,7 @@ _PAUSE = 0.5
 
 
 class Progress:
-    """Notes what an execution prints, for messages to the client."""
+    """Keeps the last line that an execution prints, for progress messages."""
 
     def __init__(self) -> None:
         self._last = ""
@@ -45,9 +45,9 @@ async def wait_for(
     progress: Progress,
     interrupts: bool = True,
 ) -> ExecutionResult:
-    """The result once it is there, or how it stands after `wait` seconds.
+    """The result, or the state of the work after `wait` seconds.
 
-    A client that cancels the call interrupts the work, unless it only asked for its result.
+    A client that cancels the call interrupts the work, unless it only asked for the result.
     """
     try:
         return await _wait_and_report(session, result_id, wait, context, progress)
@@ -91,9 +91,10 @@ async def _wait_step(
 
 
 def render(result: ExecutionResult, *, failed: bool | None = None) -> ToolOutput:
-    """A result as an agent is shown it.
+    """A result as an agent sees it.
 
-    All of it is text and images: clients that find structured content show a model nothing else.
+    It has only text and images, because clients show a model nothing else if there is structured
+    content.
     """
     cell = f"[cell {result.extra['cell_id']}]\n" if result.extra.get("cell_id") else ""
     if result.status in ("queued", "running"):
@@ -114,7 +115,7 @@ def render(result: ExecutionResult, *, failed: bool | None = None) -> ToolOutput
 
 
 def common_tools(session: Session) -> list[Tool]:
-    """The tools that do not depend on what kind of session it is."""
+    """The tools that every kind of session has."""
 
     async def get_result(
         context: ToolContext, result_id: str | None = None, wait: float = PATIENCE
@@ -176,7 +177,7 @@ def common_tools(session: Session) -> list[Tool]:
 
 
 def checked_wait(wait: float) -> float:
-    """The number of seconds, if a client may wait that long."""
+    """Check the number of seconds that a client wants to wait."""
     if not 0 <= wait <= 86_400:
         raise ToolFailure(f"wait={wait!r}: must be 0 to 86400 seconds")
     return wait

@@ -23,11 +23,11 @@ from seer.workspace._gate import GateSocket
 Closer = Callable[[], Awaitable[None]]
 
 SPARE = 512 << 20
-"""Bytes that saved results leave free on the disk of this machine."""
+"""Bytes that must stay free on the disk of this machine when results are saved."""
 
 
 class ServedInterface(Protocol):
-    """A served interface: what it offers, and a way to become its caller."""
+    """A served interface: its functions, and a way to become its caller."""
 
     @property
     def schema(self) -> Schema:
@@ -47,13 +47,13 @@ def session_tools(session: Session) -> ToolSet:
 
 
 async def interface_tools(served: ServedInterface) -> tuple[ToolSet, list[Closer]]:
-    """The tools of a served interface, which all call as one caller and share its budget.
+    """The tools of a served interface, which are one caller and share its budget.
 
     Returns:
         The tools, and what to close after their use, in this order.
 
     Raises:
-        GateError: The gate gives no caller.
+        GateError: The gate refuses to make a caller.
     """
     schema = served.schema
     socket = await served.open_caller(f"{schema.name}-mcp")
@@ -94,7 +94,7 @@ def loading_tools(
 
     earlier = None
     if known is not None:
-        # For their descriptions alone: calls wait for the interface itself.
+        # These only describe the functions; calls wait for the interface itself.
         functions = FunctionTools(known, connect(known.name, ""), save_for).tools()
         earlier = ToolSet(name=name, tools=functions, instructions=known.doc)
     tools = LoadingTools(name, earlier, load(), list_timeout=list_timeout)
@@ -102,9 +102,10 @@ def loading_tools(
 
 
 def save_for(session_id: str) -> Save:
-    """Keep files where the agent of this session can open them, or else in the person's folder.
+    """Keep files where the agent of this session can open them, or else in the user's folder.
 
-    Only the agent's own session gets the files: another open session may be another agent's.
+    Only the agent's own session gets the files, because another session may belong to another
+    agent.
     """
 
     async def save(name: str, data: bytes) -> str:

@@ -1,4 +1,4 @@
-"""What a tool is: a name, a description, a schema, and something to call. No protocol here."""
+"""A tool: a name, a description, a schema and a function. This module knows no protocol."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ToolFailure(SeerError):
 
 @dataclass(frozen=True, kw_only=True)
 class ToolOutput:
-    """What a tool gives back."""
+    """The output of a tool."""
 
     text: str
     images: tuple[Image, ...] = ()
@@ -33,7 +33,7 @@ class ToolOutput:
 
 
 class ToolContext(Protocol):
-    """Who called a tool, while the call lasts."""
+    """The client that called a tool, during the call."""
 
     @property
     def session(self) -> str:
@@ -42,11 +42,11 @@ class ToolContext(Protocol):
 
     @property
     def wants_progress(self) -> bool:
-        """Whether the client asked to be told how it goes."""
+        """Whether the client asked for progress messages."""
         ...
 
     async def report(self, seconds: float, message: str) -> None:
-        """Tell the client that the call goes on."""
+        """Send the client a progress message."""
         ...
 
 
@@ -100,7 +100,7 @@ class ToolSource(Protocol):
         ...
 
     async def listed(self) -> ToolSet:
-        """The tools to list, soon, as far as they are known."""
+        """The tools to list, as far as they are known; this returns soon."""
         ...
 
     async def ready(self) -> ToolSet:
@@ -113,7 +113,7 @@ class ToolSource(Protocol):
 
 
 class LoadingTools:
-    """Tools that are still loading: a client is answered at once, and its early calls wait."""
+    """Tools that are still loading. A client gets a list at once, and its early calls wait."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class LoadingTools:
 
         Args:
             name: What agents call the server.
-            known: The tools as they were the last time, for clients that ask before the end.
+            known: The tools of the last time, for clients that ask while they load.
             loading: Gives the tools. It runs as a task of the present loop, until `close`.
             list_timeout: Seconds after which a client that asks for the list gets an empty one.
                 Clients give a server about thirty to come up.
@@ -185,7 +185,7 @@ async def call_tool(
 
 
 def failed_result(name: str, error: Exception) -> ToolOutput:
-    """What an agent is told about an error in a tool, or in making the tool ready."""
+    """The result for an error in a tool, or in loading it."""
     text = str(error)
     if not isinstance(error, (SeerError, LookupError, ValueError)):
         logger.error("tool %r failed", name, exc_info=error)
@@ -194,7 +194,7 @@ def failed_result(name: str, error: Exception) -> ToolOutput:
 
 
 def server_name(name: str) -> str:
-    """The name as agents take it for a tool server: letters, digits, `_` and `-`."""
+    """The name in a form that agents accept for a tool server: letters, digits, `_` and `-`."""
     return re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")[:60] or "seer"
 
 
@@ -210,7 +210,8 @@ def _sendable_values(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def typed_tool(function: Callable[..., Awaitable[ToolOutput]], *, read_only: bool = False) -> Tool:
-    """A tool from an async function: its hints become the schema, its docstring the words.
+    """Make a tool from an async function: its hints become the schema, its docstring the
+    description.
 
     A parameter named `context` is not shown to agents; it gets the `ToolContext`.
     """

@@ -1,4 +1,4 @@
-"""Results of exposed functions as an agent is shown them: text, images, and files for arrays."""
+"""Results of exposed functions as an agent sees them: text, images, and files for arrays."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from seer.rpc.client import Handle
 from seer.tools._tool import ToolOutput
 
 Save = Callable[[str, bytes], Awaitable[str]]
-"""Keeps a file for the agent that called; takes a name and content, returns where it is."""
+"""Keeps a file for the calling agent; takes a name and content, returns the file's place."""
 
 Keep = Callable[[Handle], None]
-"""Holds on to a handle that an agent was shown."""
+"""Keeps a handle that an agent was shown."""
 
 TEXT_LIMIT = 100_000
 """Characters of one result; more is saved as a file."""
@@ -27,7 +27,7 @@ _FEW = 64
 
 
 class ValueText:
-    """Turns one result into text, saving arrays and collecting images on the way."""
+    """Turns one result into text; it saves arrays and collects images."""
 
     def __init__(self, name: str, save: Save, keep: Keep) -> None:
         self._name = name
@@ -40,7 +40,7 @@ class ValueText:
         """The whole result."""
         plain = await self._plain(value)
         text = plain if isinstance(plain, str) else json.dumps(plain, indent=1, ensure_ascii=False)
-        # Clients that prefer this form would not show the images beside it.
+        # Clients that prefer the structured form would not show the images.
         structured = None if self._images else {"result": plain}
         if len(text) > TEXT_LIMIT:
             where = await self._file("json", text.encode())
@@ -87,7 +87,7 @@ class ValueText:
         return str(value)
 
     def _handle(self, handle: Handle) -> dict[str, Any]:
-        """A handle as functions take it, with what is known of its value."""
+        """A handle in the form that functions accept, with a description of its value."""
         self._keep(handle)
         shape = None if handle.shape is None else list(handle.shape)
         about = {"type": handle.type, "dtype": handle.dtype, "shape": shape}

@@ -1,7 +1,7 @@
 """Run one IPython kernel in a session's machine. It runs there, beside the agent's code.
 
-Nothing on the controller trusts what it does: its connection key, its sockets and its messages
-can all be forged by the code it runs. It imports only what the session's environment has.
+The controller trusts none of it, because the agent's code can forge its connection key, its sockets
+and its messages. It imports only packages of the session's environment.
 """
 
 import gc
@@ -14,7 +14,7 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any, cast
 
-gc.disable()  # imports leave hardly any garbage, and looking for it takes a tenth of their time
+gc.disable()  # imports leave hardly any garbage, and collecting it takes a tenth of their time
 
 from ipykernel import kernelapp  # noqa: E402
 from ipykernel.iostream import IOPubThread, OutStream  # noqa: E402
@@ -28,7 +28,7 @@ READY = b"seer-kernel-ready\n"
 
 
 class ChunkedOutStream(OutStream):
-    """Sends long text as several messages, so that none exceeds what the client takes."""
+    """Sends long text as several messages, so that none exceeds the client's limit."""
 
     def _flush_buffers(self) -> Generator[tuple[dict[str, Any], str], Any, None]:
         for parent, data in super()._flush_buffers():  # pyright: ignore[reportUnknownVariableType]
@@ -36,7 +36,7 @@ class ChunkedOutStream(OutStream):
                 yield parent, data[start : start + CHUNK]
 
     def write(self, string: str) -> int | None:
-        """Print; a forked child does so through the descriptor, which this process reads."""
+        """Print. A forked child prints through the descriptor, which this process reads."""
         if self._is_master_process():
             return super().write(string)
         os.write(self._original_stdstream_fd, string.encode(errors="replace"))
@@ -46,12 +46,12 @@ class ChunkedOutStream(OutStream):
 class LocalIOPubThread(IOPubThread):
     """Publishes without the TCP port that forked children would send their output to.
 
-    A jail may have no network at all, and the library ends the process when it cannot have the
-    port. Children print through their descriptors instead.
+    A jail can lack a network, and the library ends the process if it cannot open the port. Children
+    print through their descriptors instead.
     """
 
     def __init__(self, socket: Any, pipe: bool = False, **more: Any) -> None:
-        super().__init__(socket, pipe=False, **more)  # ipykernel 7 hands over its session, 6 not
+        super().__init__(socket, pipe=False, **more)  # ipykernel 7 passes its session, 6 does not
 
     def _really_send(self, msg: Any, *args: Any, **kwargs: Any) -> None:
         if os.getpid() == self._master_pid:  # sockets do not survive a fork
@@ -69,16 +69,16 @@ class KernelApp(IPKernelApp):
             self.shell_socket = shell
 
     def init_iopub(self, context: Any) -> None:
-        # Output must not be dropped while the client is busy; memory is the machine's own bound.
+        # Output must not be dropped while the client is busy; the machine limits the memory.
         context.sndhwm = 0
         kernelapp.IOPubThread = LocalIOPubThread  # pyright: ignore[reportPrivateImportUsage]
         super().init_iopub(context)  # pyright: ignore[reportUnknownMemberType]
 
 
 class _NoEndpoint:
-    """Stands for the shell socket while the debugger looks for something to connect to.
+    """Replaces the shell socket while the debugger looks for a socket to connect to.
 
-    A jail may refuse every `connect`, and the client would then try again for ever.
+    A jail can refuse every `connect`, and then the client would retry forever.
     """
 
     def getsockopt(self, option: int) -> bytes:
@@ -86,10 +86,10 @@ class _NoEndpoint:
 
 
 class Interrupts:
-    """Lets a keyboard interrupt reach the agent's code, and nothing else.
+    """Raises a keyboard interrupt only inside the agent's code.
 
-    The library raises it wherever the main thread is while a request is handled, and outside the
-    agent's code that ends the kernel.
+    The library raises it anywhere in the main thread while a request is handled. Outside the
+    agent's code, that ends the kernel.
     """
 
     def __init__(self, kernel: Any) -> None:
@@ -144,11 +144,11 @@ def main() -> None:
     """Start the kernel described by the JSON object on standard input."""
     settings = json.loads(sys.stdin.readline())
     nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)  # what the agent starts must find an end there
+    os.dup2(nothing, 0)  # processes of the agent must read an end of file
     os.close(nothing)
     workdir = Path.cwd()
     folder = Path(settings["folder"])
-    # Socket paths are short when relative; the limit for absolute ones is 107 bytes.
+    # Relative socket paths are short; the limit is 107 bytes.
     os.chdir(folder)
     config = Config()
     config.Session.key = settings["key"].encode()
@@ -172,7 +172,7 @@ def main() -> None:
     del sys.modules["debugpy"]
     Interrupts(cast("Any", app).kernel)
     os.chdir(workdir)
-    # Libraries come first; this file's own folder is nobody's business.
+    # Libraries come first, and this file's own folder is removed.
     sys.path[:] = [*settings["path"], *(p for p in sys.path if p != str(Path(__file__).parent))]
     gc.freeze()
     gc.enable()
@@ -182,10 +182,10 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    errors = os.dup(2)  # the kernel takes the other one for the output of cells
+    errors = os.dup(2)  # the kernel redirects descriptor 2 to the output of cells
     try:
         main()
     except BaseException:
         os.write(errors, traceback.format_exc().encode(errors="replace"))
-        # Threads of the library would keep a process alive that never became a kernel.
+        # The library's threads would keep the process alive if the kernel failed to start.
         os._exit(1)

@@ -16,7 +16,7 @@ def load_models(wanted: str) -> dict[str, Any]:
     """
     import transformers
 
-    library: Any = transformers  # its own hints are too loose to check against
+    library: Any = transformers  # its type hints are too loose to check
     variables: dict[str, Any] = {}
     for entry in json.loads(wanted):
         base = entry["base"] or entry["path"]
@@ -27,7 +27,7 @@ def load_models(wanted: str) -> dict[str, Any]:
             adapters: Any = peft
             model = adapters.PeftModel.from_pretrained(model, entry["path"])
         elif "/" in entry["known_as"] and not entry["known_as"].startswith(("/", "./", "~")):
-            # Its hub id, which code that looks for a model's own settings goes by.
+            # Its hub id, which libraries use to find a model's settings.
             model.config._name_or_path = entry["known_as"]
         variables[entry["name"]] = model.eval()
         variables[tokenizer_name(entry["name"])] = library.AutoTokenizer.from_pretrained(base)
@@ -42,7 +42,7 @@ def tokenizer_name(name: str) -> str:
 
 
 def _placement() -> dict[str, Any]:
-    """On the GPU where there is one and accelerate can place the model there."""
+    """Options that put the model on the GPU, if there is one and accelerate is installed."""
     import importlib.util
 
     import torch

@@ -1,4 +1,4 @@
-"""Images from a kernel: told by their first bytes, never decoded on the controller."""
+"""Images from a kernel, recognized by their first bytes. The controller never decodes them."""
 
 import base64
 import binascii
@@ -19,7 +19,7 @@ class Image:
     mime: ImageMime
     data: bytes
     width: int
-    """Zero where the header does not tell."""
+    """Zero if the header does not say."""
     height: int
 
     @property
@@ -29,7 +29,7 @@ class Image:
 
 
 def read_image(data: bytes) -> Image | None:
-    """The image in `data`, or None when it is of no kind that agents can be shown."""
+    """The image in `data`; None if it is of a kind that agents cannot see."""
     if data.startswith(b"\x89PNG\r\n\x1a\n") and data[12:16] == b"IHDR":
         width, height = int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big")
         return Image(mime="image/png", data=data, width=width, height=height)
@@ -45,7 +45,7 @@ def read_image(data: bytes) -> Image | None:
 
 
 def decode_base64(text: str) -> bytes | None:
-    """The bytes of a base64 string as kernels send it, or None when it is none."""
+    """The bytes of a base64 string as kernels send it; None if it is not base64."""
     try:
         return base64.b64decode(text.replace("\n", ""), validate=True)
     except (binascii.Error, ValueError):

@@ -23,15 +23,15 @@ from seer.providers import Machine, Process
 logger = logging.getLogger(__name__)
 
 MESSAGE_LIMIT = 16 * 1024 * 1024
-"""Bytes; parsing one message must not hold up the controller."""
+"""The largest message in bytes; parsing one must not delay the controller."""
 _READY = b"seer-kernel-ready\n"
 _LATE = 8
-"""Former executions whose late output (from threads they left behind) still finds its place."""
+"""The number of ended executions whose threads can still print into their results."""
 _SHELL, _IOPUB = "z-1", "z-2"
 
 
 class KernelDied(Exception):
-    """The kernel is gone; the message says how, as far as that is known."""
+    """The kernel is gone; the message says how it ended, if that is known."""
 
 
 @dataclass
@@ -50,7 +50,7 @@ class _Request:
 
 
 class Kernel:
-    """A running kernel. Executions are one at a time; the caller sees to that."""
+    """A running kernel. The caller must run one execution at a time."""
 
     def __init__(self, process: Process, signer: Signer, folder: str) -> None:
         self.folder = folder
@@ -89,13 +89,13 @@ class Kernel:
             path: What comes first on the kernel's `sys.path`.
             env: Added to its environment.
             signer: Makes and checks the messages.
-            patience: Seconds until it must have answered.
+            patience: Seconds to wait for its first answer.
 
         Raises:
             StartError: It did not start; the message has what it printed.
             SandboxLostError: The machine is gone.
         """
-        # The key comes by standard input: arguments can be read by every user of the host.
+        # The key goes over standard input, because every user of the host can read arguments.
         settings = json.dumps({"folder": folder, "key": signer.key, "path": list(path)})
         process = await machine.spawn([machine.layout.python, launcher], env=env, stdin=True)
         self = cls(process, signer, folder)
@@ -225,7 +225,7 @@ class Kernel:
                 except ProtocolError as error:
                     self._ignore(error)
                 if connection.has_more:
-                    # A kernel that prints without end must not keep the loop from all else.
+                    # A kernel that never stops printing must not block the loop.
                     await asyncio.sleep(0)
         except SandboxLostError:
             await self._wait_for_death()
@@ -287,7 +287,7 @@ class Kernel:
         self._die(describe_exit("kernel", code))
 
     async def _wait_for_death(self) -> None:
-        """When a socket closes, the process's own end says more; it follows at once."""
+        """Wait for the process to end, which explains more than a closed socket."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(2):
                 await self._dead.wait()

@@ -1,4 +1,4 @@
-"""Jupyter messages: what is sent to a kernel, and a suspicious reading of what comes back."""
+"""Jupyter messages: makes those for a kernel, and checks those that a kernel sends."""
 
 import hashlib
 import hmac
@@ -19,7 +19,7 @@ _HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
 
 @dataclass(frozen=True, kw_only=True)
 class Message:
-    """A kernel's message, with only what a client acts on."""
+    """A kernel's message, reduced to the parts that a client uses."""
 
     kind: str
     parent: str

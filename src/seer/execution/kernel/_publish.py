@@ -1,4 +1,4 @@
-"""What a kernel publishes while a cell runs, put into the cell's record with every type checked."""
+"""Adds what a kernel publishes while a cell runs to the cell's output, and checks every type."""
 
 import json
 from typing import cast
@@ -17,7 +17,7 @@ _MAX_MESSAGE = 10_000
 
 
 def publish(message: Message, capture: Capture) -> None:
-    """Put one message into the record; what does not fit the protocol is ignored."""
+    """Add one message to the output; a message that breaks the protocol is ignored."""
     content = message.content
     match message.kind:
         case "stream":

@@ -1,9 +1,9 @@
-"""The least of ZeroMQ's wire protocol (ZMTP 3.0, no encryption) that a kernel's client needs.
+"""The part of ZeroMQ's wire protocol (ZMTP 3.0, no encryption) that a kernel's client needs.
 
-A kernel runs an agent's code, so its bytes are hostile: every length is checked before anything
-is kept, and a slow reader slows the writer instead of filling memory. It speaks over any
-`Channel`, so a kernel on a remote machine is reached like one on this host, and no path in a
-folder that the agent can write is ever handed to a library that would follow its symlinks.
+A kernel runs an agent's code, so its bytes are hostile: every length is checked before anything is
+kept, and a slow reader slows the writer instead of filling memory. The protocol runs over any
+`Channel`, so a kernel on a remote machine is reached like one on this host. No library gets a path
+in a folder that the agent can write to, so none follows a planted link.
 """
 
 from collections.abc import Sequence
@@ -83,7 +83,7 @@ class ZmtpConnection:
         await self._channel.write(bytes(out))
 
     async def receive(self) -> list[bytes] | None:
-        """The next message; None stands for one that was too large and has been skipped.
+        """The next message; None for one that was too large and was skipped.
 
         Raises:
             ProtocolError: What came is not a message.
@@ -99,7 +99,7 @@ class ZmtpConnection:
                 parts.append(await self._exactly(size))
             else:
                 await self._skip(size)
-            if flags & _COMMAND:  # a heartbeat, or the like: not part of any message
+            if flags & _COMMAND:  # a command such as a heartbeat, which is not part of a message
                 room += size
                 continue
             if not flags & _MORE:

@@ -1,5 +1,6 @@
-"""Edits of a notebook as plain data, and how they change one. The same edits are applied to the
-file while nobody watches, and to the shared document while a person has it open.
+"""Edits of a notebook as plain data, and their effect on a notebook.
+
+The same edits apply to the file, and to the shared document while a person has the notebook open.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ Notebook = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Edit:
-    """One change. Cells are named by id, so that a person may move them meanwhile."""
+    """One change. Cells are named by id, because a person can move them in the meantime."""
 
     kind: str
     """`insert`, `source`, `outputs`, `delete` or `move`."""
     cell_id: str = ""
     index: int | None = None
-    """Where to; None is the end."""
+    """The new position; None is the end."""
     cell: Cell | None = None
     source: str = ""
     outputs: Sequence[dict[str, Any]] = ()
@@ -35,12 +36,12 @@ class Edit:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Edit:
-        """The way back."""
+        """Read what `to_json` returns."""
         return cls(**data)
 
 
 def new_notebook() -> Notebook:
-    """An empty notebook for a Python kernel, which any Jupyter can open and run."""
+    """An empty notebook for a Python kernel, which every Jupyter can open and run."""
     return {
         "cells": [],
         "metadata": {
@@ -71,11 +72,11 @@ def new_cell(cell_id: str, source: str, *, markdown: bool = False) -> Cell:
 
 
 def apply_edit(notebook: Notebook, edit: Edit) -> None:
-    """Change a notebook. A cell that is inserted twice is there once: an edit whose answer was lost
-    is applied again.
+    """Change a notebook. Inserting the same cell twice adds it once, because an edit is repeated
+    when its answer was lost.
 
     Raises:
-        LookupError: The cell is not there, perhaps because a person deleted it.
+        LookupError: The cell does not exist, perhaps because a person deleted it.
     """
     cells: list[Cell] = notebook["cells"]
     if edit.kind == "insert":
@@ -115,7 +116,7 @@ def find_cell(cells: Sequence[Mapping[str, Any]], cell_id: str) -> int:
 def as_outputs(
     outputs: Sequence[Output], error: ExecutionError | None, count: int | None
 ) -> list[dict[str, Any]]:
-    """What an execution gave, in the notebook format."""
+    """The output of an execution in the notebook format."""
     found: list[dict[str, Any]] = []
     for output in outputs:
         if isinstance(output, StreamText):
@@ -148,7 +149,7 @@ def as_outputs(
 
 
 def without_trust(notebook: Notebook) -> Notebook:
-    """The notebook without the browser's marks of what a person has run."""
+    """The notebook without the browser's metadata about cells that a person has run."""
     cells: list[Cell] = []
     for cell in notebook["cells"]:
         metadata = {key: value for key, value in cell["metadata"].items() if key != "trusted"}
@@ -157,12 +158,12 @@ def without_trust(notebook: Notebook) -> Notebook:
 
 
 def output_size(outputs: Sequence[Mapping[str, Any]]) -> int:
-    """Characters that outputs take in the file, roughly."""
+    """The approximate number of characters that outputs take in the file."""
     return sum(len(json.dumps(output)) for output in outputs)
 
 
 def without_large(outputs: Sequence[dict[str, Any]], room: int) -> list[dict[str, Any]]:
-    """Outputs as far as they fit; of streams the beginning, of the rest a word in their place."""
+    """The outputs that fit. A stream keeps its beginning; another output becomes a note."""
     kept: list[dict[str, Any]] = []
     for output in outputs:
         size = output_size([output])
@@ -210,7 +211,7 @@ class CellInfo:
 
     @property
     def output_text(self) -> str:
-        """The text of its outputs; what has no text is named by its types."""
+        """The text of its outputs; an output without text is named by its types."""
         return "\n".join(_text_of(output) for output in self.outputs)
 
 

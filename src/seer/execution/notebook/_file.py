@@ -1,6 +1,6 @@
-"""A notebook as a file of this host: read again before every change, written whole or not at all.
+"""A notebook in a file of this host: read again before every change, and replaced atomically.
 
-A person may edit the file with any program meanwhile; what they saved is never overwritten.
+A person can edit the file with any program in the meantime; their changes are never overwritten.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class NotebookFile:
     def read(self) -> Notebook:
         """The notebook as it is now.
 
-        A file that is no longer a notebook is put aside, and the last valid state is used.
+        A file that is no longer a notebook is renamed, and the last valid state is used.
         """
         try:
             loaded: object = json.loads(self.path.read_bytes())
@@ -62,7 +62,7 @@ class NotebookFile:
             self._good = notebook
 
     def modified(self) -> int:
-        """When it was last written, in nanoseconds; 0 where there is no file."""
+        """When it was last written, in nanoseconds; 0 if there is no file."""
         try:
             return self.path.stat().st_mtime_ns
         except FileNotFoundError:
@@ -93,10 +93,10 @@ class NotebookFile:
 
 
 def checked_notebook(loaded: object) -> Notebook:
-    """The notebook, with what the edits rely on; the rest of the format is the person's business.
+    """Check the parts of a notebook that edits rely on, and no others.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is not a notebook.
     """
     if not isinstance(loaded, dict):
         raise ValueError("it is not a JSON object")

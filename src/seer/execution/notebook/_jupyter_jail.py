@@ -1,10 +1,10 @@
-"""How a notebook's Jupyter server is spawned: in a jail of its own, with nothing but its code.
+"""Spawns a notebook's Jupyter server in its own jail, with nothing but its code.
 
-The server reads what a hostile kernel sends and has a person's browser for a client, so it gets
-the least: an interpreter and the installed packages, read-only, and one folder for its sockets.
-It has no network, not even the port that the person's browser connects to: the controller listens
-there and relays (a listening socket that was handed in could be disconnected and connected
-elsewhere). Where bubblewrap does not work, it runs as a plain process with an empty environment.
+The server reads what a hostile kernel sends, and its client is a person's browser. So it gets very
+little: an interpreter and the installed packages, read-only, and one folder for its sockets. It has
+no network, and does not even listen on the port that the browser connects to: the controller
+listens there and relays, because the server could disconnect a listening socket and connect it
+elsewhere. Where bubblewrap does not work, the server is a plain process with an empty environment.
 """
 
 from __future__ import annotations
@@ -34,32 +34,32 @@ logger = logging.getLogger(__name__)
 
 _MODULE = ("-m", "seer.execution.notebook.jupyter")
 _MODULES = ("kernel/_images.py", "notebook/_edits.py", "_result.py")
-"""What they import from beside their own folder."""
+"""Modules that they import from outside their own folder."""
 _HOME = "/jupyter/home"
 _PYTHON = "/jupyter/python"
 _LAB = "/jupyter/lab"
 _EXTENSIONS = ("@jupyter/collaboration-extension", "@jupyter/docprovider-extension")
-"""What JupyterLab needs for editing together. Others that are installed here do not load: some run
-code that a kernel sends (widgets), some act on the host (git, system monitors)."""
+"""The extensions that JupyterLab needs for shared editing. Other installed extensions are not
+loaded: some run code that a kernel sends (widgets), some act on the host (git, system monitors)."""
 _LIMITS = Limits(processes=256, open_files=4096, file_size=1 << 30)
 _UID = JAIL_UIDS[2]
 
 
 @dataclass(frozen=True)
 class Spawn:
-    """What to spawn; then call `done`."""
+    """The command to spawn. Call `done` afterwards."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
     cwd: Path
     pass_fds: tuple[int, ...]
     lab: str
-    """Where the server finds JupyterLab's own files."""
+    """The folder of JupyterLab's own files, as the server sees it."""
     done: Callable[[], None]
 
 
 def prepare(home: Path, code: Path) -> Spawn:
-    """Furnish the server's folders and say how to spawn it.
+    """Fill the server's folders, and return the command to spawn.
 
     Args:
         home: The folder that the server may write to.
@@ -81,7 +81,7 @@ def prepare(home: Path, code: Path) -> Spawn:
 
 
 def hand_over(path: Path) -> None:
-    """Let the server, which is another user where root starts it, use `path`."""
+    """Let the server use `path`; it is another user if root starts it."""
     if os.geteuid() == 0:
         os.chown(path, _UID, _UID, follow_symlinks=False)
 
@@ -151,7 +151,7 @@ def _environment(home: str) -> dict[str, str]:
 
 
 def _copy_code(code: Path) -> None:
-    """The few modules that the server needs of Seer, in packages that are empty otherwise."""
+    """The few modules of Seer that the server needs, in packages that are empty otherwise."""
     here = Path(__file__).parents[1]
     for name in (
         ".",
@@ -186,7 +186,7 @@ def _sites() -> list[Path]:
 
 
 def _share() -> Path:
-    """Where the installer of JupyterLab put its page."""
+    """The folder of JupyterLab's page."""
     for site in _sites():
         share = site.parents[2] / "share" / "jupyter"
         if (share / "lab" / "static" / "index.html").is_file():

@@ -1,4 +1,4 @@
-"""The controller's side of a notebook session's Jupyter server: start it, talk to it, end it."""
+"""The controller's side of a notebook session's Jupyter server: starts it, talks to it, ends it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _ANSWER_TIME = 60.0
 _SOCKETS = 5
 """A kernel's sockets: shell, iopub, stdin, control, heartbeat."""
 _MOST = 256
-"""Connections to one socket at once; more wait."""
+"""The most connections to one socket at a time; others wait."""
 _LINE = 256 * 1024 * 1024
 """Bytes of one message of the server: a whole notebook, with the outputs of a person's cells."""
 _LOG = 8192
@@ -42,14 +42,14 @@ _BROKEN = (
     *(AttributeError, LookupError, RecursionError, TypeError, ValueError),
     asyncio.InvalidStateError,
 )
-"""What comes of a message that the server would not send by itself."""
+"""The exceptions that a malformed message of the server causes."""
 
 Connect = Callable[[int], Awaitable[Channel]]
 OnEvent = Callable[[str], Awaitable[object]]
 
 
 def check_extra() -> None:
-    """Raise when what a Jupyter server needs is not installed.
+    """Raise if a package that the Jupyter server needs is not installed.
 
     Raises:
         MissingExtraError: With the command that installs it.
@@ -69,7 +69,7 @@ class JupyterServer:
         self._home, self._code = folder / "home", folder / "code"
         self._file = file
         self._token = secrets.token_urlsafe(24)
-        register_secrets([self._token])  # an address that is pasted into a prompt is recorded
+        register_secrets([self._token])  # a URL that is pasted into a prompt would be recorded
         self._on_event = on_event
         self._process: asyncio.subprocess.Process | None = None
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -92,10 +92,10 @@ class JupyterServer:
 
         Args:
             folder: An empty private folder for it.
-            file: The notebook, which is all that the server shows.
+            file: The notebook, the only file that the server shows.
             key: The kernel's connection key.
             connect: Connects to one of the kernel's five sockets.
-            on_event: Called with `interrupt` and `restart` when the person asks for it.
+            on_event: Called with `interrupt` or `restart` when the person asks for it.
 
         Raises:
             MissingExtraError: The extra `notebook` is not installed.
@@ -146,7 +146,7 @@ class JupyterServer:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the server runs, and can be spoken to."""
+        """Whether the server runs and answers."""
         return not self._over and self._process is not None and self._process.returncode is None
 
     async def close(self) -> None:
@@ -162,7 +162,7 @@ class JupyterServer:
                 process.kill()
                 await process.wait()
         if self._logging is not None:
-            # Its last output; a process that it left behind could keep the pipe open.
+            # Its last output. A process that it left behind could keep the pipe open.
             await asyncio.wait({self._logging}, timeout=1)
         for task in list(self._tasks):
             task.cancel()
@@ -183,11 +183,11 @@ class JupyterServer:
         return listener
 
     def _offer(self, listener: socket.socket, reach: Callable[[], Awaitable[Channel]]) -> None:
-        """Relay connections to what `reach` connects to."""
+        """Relay connections to the socket that `reach` connects to."""
         self._acceptors.append(Acceptor(listener, partial(_relay, reach), limit=_MOST))
 
     async def _dial_server(self) -> Channel:
-        # Beneath its folder, which the server can write to.
+        # Resolved beneath its folder, because the server can write to it.
         connect = partial(connect_path, self._home / "http")
         return SocketChannel(await connect_in_thread(connect))
 
@@ -225,16 +225,16 @@ class JupyterServer:
         while data := await process.stderr.read(_LOG):
             self._log += data
             del self._log[:-_LOG]
-            await asyncio.sleep(0)  # a server that logs without end must not hold the loop
+            await asyncio.sleep(0)  # a server that never stops logging must not block the loop
 
     async def _listen(self, process: asyncio.subprocess.Process) -> None:
-        """Receive until the server ends, or says something that it would not say by itself."""
+        """Receive until the server ends or sends a malformed message."""
         assert process.stdout is not None
         try:
             while line := await process.stdout.readline():
                 await self._receive(json.loads(line))
         except _BROKEN as error:
-            # It reads what a hostile kernel sends, and may have been taken over.
+            # It reads what a hostile kernel sends, so it may be compromised.
             self._end(f"it broke its protocol: {error!r}")
         finally:
             self._over = True
@@ -323,7 +323,7 @@ def _serve_file(file: NotebookFile, request: dict[str, Any]) -> dict[str, Any]:
         case "stat":
             return {"modified": file.modified()}
         case "load":
-            # The time first: a file that changes meanwhile is then loaded again.
+            # The time is read first, so that a file that changes in between is loaded again.
             modified = file.modified()
             return {"modified": modified, "notebook": file.read()}
         case "save":

@@ -1,4 +1,4 @@
-"""Notebook sessions: the agent's cells in a real notebook that a person can watch and edit."""
+"""Notebook sessions: an agent's cells in a real notebook that a person can watch and edit."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ from seer.workspace import Workspace
 logger = logging.getLogger(__name__)
 
 _CELL_BYTES = 8 * 1024**2
-"""Of one cell's outputs in the notebook: an agent must not be able to fill the host's disk."""
+"""The limit for one cell's outputs in the notebook, so that an agent cannot fill the host's
+disk."""
 _SAVE_EVERY = 2.0
 """Seconds between two saves of a cell that is still running."""
 
@@ -100,7 +101,7 @@ class NotebookSession(KernelSession):
     def run_cell(
         self, cell_id: str, *, timeout: float | None = None, on_output: OnOutput | None = None
     ) -> ExecutionResult:
-        """Run a cell as it now stands, also one that a person wrote.
+        """Run a cell with its present source; a person may have written it.
 
         Raises:
             LookupError: There is no such cell.
@@ -128,7 +129,7 @@ class NotebookSession(KernelSession):
         return await on_loop(self._submit_cell(cell_id, timeout, on_output))
 
     def edit_cell(self, cell_id: str, source: str) -> None:
-        """Give a cell another source. Its outputs stay until it runs.
+        """Replace a cell's source. Its outputs stay until it runs.
 
         Raises:
             LookupError: There is no such cell.
@@ -152,7 +153,7 @@ class NotebookSession(KernelSession):
         await on_loop(self._store.edit(Edit(kind="delete", cell_id=cell_id)))
 
     def move_cell(self, cell_id: str, index: int) -> None:
-        """Put a cell at another place.
+        """Move a cell to another position.
 
         Raises:
             LookupError: There is no such cell.
@@ -164,7 +165,7 @@ class NotebookSession(KernelSession):
         await on_loop(self._store.edit(Edit(kind="move", cell_id=cell_id, index=index)))
 
     def cells(self) -> list[CellInfo]:
-        """All cells as they now stand, also those that a person wrote."""
+        """All cells in their present state, including those that a person wrote."""
         return run_sync(self._cells())
 
     async def acells(self) -> list[CellInfo]:
@@ -256,7 +257,7 @@ class NotebookSession(KernelSession):
         return [CellInfo.from_cell(cell) for cell in notebook["cells"]]
 
     async def _save_while_running(self, execution: Execution) -> None:
-        """Let a person see the output of a long cell as it comes."""
+        """Save the output of a running cell now and then, so that a person sees it."""
         saved = 0
         while True:
             await asyncio.sleep(_SAVE_EVERY)
@@ -393,7 +394,7 @@ async def _create(
             folder = Path(notebook_dir)
         workspace_dir = parts.machines.workspace_dir
         if isinstance(workspace_dir, Path) and _is_inside(folder, workspace_dir):
-            # The agent could put a link in the notebook's place, and have this process follow it.
+            # The agent could replace the notebook by a link, which this process would follow.
             raise ConfigError(
                 "notebook_dir", str(folder), f"is inside the agent's workspace {workspace_dir}"
             )
@@ -404,7 +405,7 @@ async def _create(
 
 
 def describe_models(models: Sequence[ModelHandle], *, preloaded: bool) -> str:
-    """A paragraph about the models, empty without any; hidden ones are not named."""
+    """A paragraph about the models; empty if there are none. Hidden models are not named."""
     lines: list[str] = []
     for model in models:
         name = "a model whose name is withheld" if model.hidden else model.name
@@ -424,7 +425,7 @@ def tokenizer_name(var_name: str) -> str:
 
 
 class NotebookStore:
-    """Applies the agent's edits where a person's edits are, so that neither is lost."""
+    """Applies the agent's edits in the same place as the person's, so that neither are lost."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -443,15 +444,15 @@ class NotebookStore:
                 await self.server.edit(edit)
                 return
             except SandboxLostError:
-                self.server = None  # it saved all it had; from here on the file is the truth
-                if edit.kind == "delete":  # it may have done that before it ended
+                self.server = None  # it saved everything; from here on, the file is authoritative
+                if edit.kind == "delete":  # it may have applied the edit before it ended
                     with contextlib.suppress(LookupError):
                         await asyncio.to_thread(self.file.edit, edit)
                     return
         await asyncio.to_thread(self.file.edit, edit)
 
     async def close_server(self) -> None:
-        """End the server, if there is one; the file then holds all that the document held."""
+        """End the server, if there is one. Then the file has the whole document."""
         server, self.server = self.server, None
         if server is None:
             return

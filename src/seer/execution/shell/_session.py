@@ -1,4 +1,4 @@
-"""CLI sessions: shell commands with a memory, background jobs and interactive programs."""
+"""CLI sessions: shell commands, background jobs and interactive programs."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ from seer.workspace import Workspace
 _SCRIPT = Path(__file__).parents[1] / "_inside" / "shell.sh"
 _TERMINALS = 32
 _LONG_COMMAND = 100_000
-"""Bytes; a longer command does not fit into one argument and travels as a file."""
+"""The longest command in bytes that fits into one argument; a longer one is sent as a file."""
 
 
 class CliSession(Session):
-    """Shell commands. Each is a bash of its own; folder, variables, functions and options last."""
+    """Shell commands. Each runs in a new bash; folder, variables, functions and options carry
+    over."""
 
     kind: ClassVar[SessionKind] = "cli"
 
@@ -48,8 +49,8 @@ class CliSession(Session):
     ) -> str:
         """Run a command in the background, beside others, and return its result's id.
 
-        It starts from the shell's present state and does not change it. `result` and
-        `read_output` tell how it stands, `interrupt(id)` stops it.
+        It starts from the shell's present state and does not change it. `result` and `read_output`
+        show its state, and `interrupt(id)` stops it.
         """
         return run_sync(self._start_job(command, timeout, on_output))
 
@@ -74,7 +75,7 @@ class CliSession(Session):
     def open_terminal(
         self, command: str = "bash", *, rows: int = 24, columns: int = 80
     ) -> Terminal:
-        """Start an interactive program on a terminal of its own.
+        """Start an interactive program on its own terminal.
 
         Raises:
             SandboxLostError: The machine is gone.
@@ -213,13 +214,13 @@ class CliSession(Session):
             path = f"{base}.command"
             await prepared.machine.write_file(path, command.encode())
             command = f". {path}"
-        # Given with -c, because bash names the script's file in every error message.
+        # Passed with -c, because bash names a script's file in every error message.
         argv = ["bash", "--noprofile", "--norc", "-c", _SCRIPT.read_text(), "bash"]
         return [*argv, base, "1" if keep else "0", command]
 
 
 async def _drain(process: Process, capture: Capture) -> None:
-    # A character that is cut in two waits for its rest.
+    # An incomplete character waits for its remaining bytes.
     make = codecs.getincrementaldecoder("utf-8")
     decoders = {"stdout": make(errors="replace"), "stderr": make(errors="replace")}
     async for name, data in process.output():

@@ -1,4 +1,4 @@
-"""An interactive program on a terminal of its own in a session's machine."""
+"""An interactive program on its own terminal in a session's machine."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from seer.errors import SandboxLostError, SandboxStateError
 from seer.providers import Machine, Process, TerminalSize
 
 _KEPT = 1024 * 1024
-"""Bytes of output that wait to be read; of more, the oldest are dropped."""
+"""Bytes of unread output that are kept; older ones are dropped."""
 
 
 class Terminal:
-    """A running interactive program: write keys, read what it draws."""
+    """A running interactive program: write keys, read its output."""
 
     def __init__(self, terminal_id: str, process: Process, on_close: Callable[[], object]) -> None:
         self.terminal_id = terminal_id
@@ -59,11 +59,11 @@ class Terminal:
         await on_loop(self._write(text))
 
     def read(self, *, wait: float = 1.0, quiet: float = 0.2) -> str:
-        """What the program has drawn since the last read.
+        """The program's output since the last read.
 
         Args:
             wait: Seconds to wait for the first output.
-            quiet: Once there is some, seconds of silence after which it is returned.
+            quiet: Seconds without further output after which this returns.
         """
         return run_sync(self._read(wait, quiet))
 
@@ -72,7 +72,7 @@ class Terminal:
         return await on_loop(self._read(wait, quiet))
 
     def resize(self, rows: int, columns: int) -> None:
-        """Give the terminal another size."""
+        """Change the terminal's size."""
         run_sync(self._process.resize(_size(rows, columns)))
 
     async def aresize(self, rows: int, columns: int) -> None:
@@ -85,7 +85,7 @@ class Terminal:
         return self._exit_code
 
     def close(self) -> None:
-        """Hang the program up, and kill it. Closing twice is harmless."""
+        """Hang up the terminal and kill the program. Closing twice is harmless."""
         run_sync(self._close())
 
     async def aclose(self) -> None:

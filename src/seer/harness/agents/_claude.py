@@ -1,9 +1,9 @@
 """Claude, through the Claude Agent SDK; the only module that imports it.
 
-The SDK runs the Claude CLI as a process. That process gets nothing but the conversation: its own
-tools are off, its settings come from nowhere, it lives in an empty folder with a private home and
-an environment of its own (`_confine`), and the tools of the run are served to it by this process
-over its standard streams. So it needs no way to a tool server, and every call passes the context.
+The SDK runs the Claude CLI as a process, which gets nothing but the conversation. Its own tools are
+off, it reads no settings, and it runs in an empty folder with a private home and its own
+environment (`_confine`). This process serves it the tools of the run over its standard streams. So
+it needs no connection to a tool server, and every call passes the context.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ SETTINGS = {
     "DISABLE_TELEMETRY": "1",
     # Otherwise tools are hidden behind a search tool and absent from the request.
     "ENABLE_TOOL_SEARCH": "false",
-    # A cell may run for hours; the harness has limits of its own.
+    # A cell can run for hours; the harness has its own limits.
     "MCP_TOOL_TIMEOUT": str(24 * 3600 * 1000),
 }
 
@@ -69,7 +69,7 @@ class ClaudeAgent(Agent):
     name = "claude"
 
     def check(self, request: AgentRequest) -> None:
-        """Look for the SDK and a key."""
+        """Check for the SDK and a key."""
         require("claude", modules=("claude_agent_sdk",), extra="claude")
         if not self.secrets(request):
             raise SecretMissingError(
@@ -83,7 +83,7 @@ class ClaudeAgent(Agent):
         return tuple(value for value in values if value)
 
     async def run(self, request: AgentRequest, context: AgentContext) -> None:
-        """Talk to the CLI until there is nothing more to say."""
+        """Talk to the CLI until the conversation ends."""
         import claude_agent_sdk as sdk
 
         url = request.base_url or os.environ.get("ANTHROPIC_BASE_URL") or ENDPOINT
@@ -164,7 +164,7 @@ _ABORTED = {"aborted_streaming", "aborted_tools"}
 
 @dataclass
 class _Pending:
-    """A tool call that the model made and that was not yet asked of us."""
+    """A tool call of the model that the CLI has not yet requested."""
 
     id: str
     name: str
@@ -180,7 +180,7 @@ class Conversation:
     model: str | None = None
     usage: dict[str, int] = field(default_factory=dict[str, int])
     counted: bool = True
-    """Whether the present answer has ended, and what it used is counted."""
+    """Whether the present answer has ended and its usage is counted."""
     trouble: Any = None
     """A message of the CLI that reports an error, until it is clear whether the run continues."""
     turn_id: str | None = None
@@ -205,7 +205,7 @@ class Conversation:
                     description=tool.description,
                     input_schema=dict(tool.input_schema) or {"type": "object"},
                     handler=self._handler(tool),
-                    # The CLI makes calls one by one, unless it is told that they change nothing.
+                    # The CLI makes calls one by one, unless the tools are marked as read-only.
                     annotations=claude.ToolAnnotations(read_only_hint=True)
                     if self.context.concurrent(tool.name)
                     else None,
@@ -224,7 +224,7 @@ class Conversation:
             try:
                 outcome = await self.context.run_tool(tool.name, arguments, call_id=call.id)
             except RunOver:
-                # An answer would make the CLI ask the model again before it is ended.
+                # An answer would make the CLI ask the model again before it ends.
                 await anyio.sleep_forever()
                 raise
             self.outcomes[call.id] = outcome
@@ -236,7 +236,7 @@ class Conversation:
         return handle
 
     async def _claim(self, name: str, arguments: Mapping[str, Any]) -> _Pending | None:
-        """The model's call that this request is for; its event has then been handed out."""
+        """The model's call that belongs to this request; its event has been reported by then."""
 
         def find() -> _Pending | None:
             calls = [call for call in self.pending if call.name == name]
@@ -245,8 +245,8 @@ class Conversation:
 
         with anyio.move_on_after(30):
             async with self.announced:
-                # The CLI asks before the answer has ended. What the answer used may cross a limit,
-                # so that is counted first.
+                # The CLI asks before the answer has ended. Its usage can cross a limit, so it is
+                # counted first.
                 while find() is None or not self.counted:
                     await self.announced.wait()
         call = find()
@@ -274,12 +274,12 @@ class Conversation:
         with anyio.move_on_after(10):
             await client.interrupt()
             async for _ in client.receive_response():
-                continue  # what is still under way belongs to the interrupted answer
+                continue  # messages that still arrive belong to the interrupted answer
 
     async def _follow(self, messages: AsyncIterator[Any]) -> bool:
-        """Follow an answer; False where the CLI would go on after a refusal.
+        """Follow an answer; False if the CLI would continue after a refusal.
 
-        It would do so once, with words of its own; for other vendors a refusal is the end.
+        It would do so once, with its own words. For other vendors, a refusal is the end.
         """
         async for message in messages:
             await self.take(message)
@@ -322,7 +322,7 @@ class Conversation:
             await self._end(None)
 
     def _begin(self, turn_id: str | None, model: str | None) -> bool:
-        """Take note of the answer that a message is part of; True where it is a new one."""
+        """Note the answer that a message belongs to; True if it is a new one."""
         if turn_id == self.turn_id:
             return False
         self.turn_id = turn_id
@@ -331,7 +331,7 @@ class Conversation:
         return True
 
     async def _end(self, word: str | None) -> None:
-        """The present answer has ended: count what it used, report why, let its tools run."""
+        """End the present answer: count its usage, report why it ended, let its tools run."""
         if self.counted:
             return
         self._emit_usage()
@@ -404,7 +404,7 @@ class Conversation:
                     is_error=bool(block.is_error),
                     structured=outcome.structured if outcome else None,
                     seconds=outcome.seconds if outcome else None,
-                    # Ours holds the same images already.
+                    # Our result already has the same images.
                     raw=message if outcome is None else None,
                 )
             )
@@ -419,13 +419,13 @@ class Conversation:
         wait = float(data.get("retry_delay_ms") or 0) / 1000
         attempt = f"attempt {data.get('attempt')} of {data.get('max_retries')}"
         if kind == "authentication":
-            # The CLI would try a wrong key again and again.
+            # The CLI would retry a wrong key again and again.
             self.context.fail(kind, f"{what}{_advice(kind)}", raw=message)
             raise RunOver
         self.context.fail(kind, f"{what} ({attempt})", raw=message, retry_in=wait)
 
     def _troubled(self) -> None:
-        """Report an error after which the CLI goes on."""
+        """Report an error after which the CLI continues."""
         message, self.trouble = self.trouble, None
         kind = _NAMES.get(message.error, "overloaded")
         text = " ".join(block.text for block in message.content if hasattr(block, "text"))
@@ -510,7 +510,7 @@ _OPENING = (
 
 
 def with_history(task: str, history: Sequence[Event]) -> str:
-    """The first message of an agent that cannot be given its history in another way."""
+    """The first message of an agent that gets its history as text."""
     if not history:
         return task
     parts = [line for event in history if (line := _line(event))]

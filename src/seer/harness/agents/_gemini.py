@@ -21,7 +21,7 @@ class GeminiAgent(NeutralAgent):
     vendor = "google"
 
     def default_model(self, request: AgentRequest) -> str:
-        """A current one."""
+        """A current model."""
         return DEFAULT_MODEL
 
     def open_model(self, request: AgentRequest, key: str | None, http: Any) -> "Model[Any]":

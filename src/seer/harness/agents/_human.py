@@ -1,4 +1,4 @@
-"""A person takes the agent's context: the same tools, the same limits, the same record."""
+"""A person in place of the agent, with the same tools, limits and record."""
 
 import json
 import shlex
@@ -31,12 +31,12 @@ class HumanAgent(Agent):
         self._terminal = terminal
 
     def check(self, request: AgentRequest) -> None:
-        """A person has no built-in tools that could be named."""
+        """Refuse built-in tools, because a person has none."""
         if request.builtin_tools:
             raise ConfigError("builtin_tools", request.builtin_tools, "a person has none")
 
     def model_name(self, request: AgentRequest) -> str | None:
-        """A person is not a model."""
+        """None, because a person is not a model."""
         return None
 
     async def run(self, request: AgentRequest, context: AgentContext) -> None:
@@ -56,7 +56,7 @@ class HumanAgent(Agent):
     async def _take(
         self, line: str, request: AgentRequest, context: AgentContext, terminal: Terminal
     ) -> bool:
-        """Do what a line says; False when the person is done."""
+        """Execute a line; False when the person is done."""
         word, _, rest = line.partition(" ")
         tools = {tool.name: tool for tool in context.tools}
         if not line:
@@ -96,7 +96,7 @@ class HumanAgent(Agent):
 
 
 def parse_arguments(text: str) -> dict[str, Any]:
-    """Arguments as a person writes them.
+    """Parse arguments as a person writes them.
 
     Raises:
         ValueError: They are neither a JSON object nor `key=value` words.

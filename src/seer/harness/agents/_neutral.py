@@ -1,8 +1,8 @@
 """Agents of any vendor but Claude, through one model-neutral library (pydantic-ai).
 
-One loop for all: ask the model, report its answer, call the tools it wants, ask again. What differs
-between vendors (client, key, default model) is in `_openai` and `_gemini`. The library's own agent
-loop is not used, because limits, interrupting and the last turn belong to the context.
+One loop serves all vendors: ask the model, report its answer, call the tools, ask again. `_openai`
+and `_gemini` have what differs (client, key, default model). The library's own agent loop is not
+used, because limits, interrupts and the last turn belong to the context.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ class NeutralAgent(Agent):
 
     @abstractmethod
     def default_model(self, request: AgentRequest) -> str:
-        """The model where the user named none.
+        """The model if the user named none.
 
         Raises:
             ConfigError: There is no sensible one.
@@ -66,14 +66,14 @@ class NeutralAgent(Agent):
 
     @abstractmethod
     def open_model(self, request: AgentRequest, key: str | None, http: Any) -> "Model[Any]":
-        """The model, with retries off: retrying is done here, where it is reported."""
+        """The model, with retries off: this module retries, so that each retry is reported."""
 
     def needs_key(self, request: AgentRequest) -> bool:
-        """Whether a run without a key cannot work."""
+        """Whether a run needs a key."""
         return True
 
     def check(self, request: AgentRequest) -> None:
-        """Look for the SDK, a key and a model."""
+        """Check for the SDK, a key and a model."""
         modules = ("pydantic_ai", "tenacity", *self.modules)
         require(self.name, modules=modules, extra=self.extra)
         if self.needs_key(request) and self._key(request) is None:
@@ -125,7 +125,7 @@ class _Loop:
         self._messages: list[ModelMessage] = to_messages(request.history)
 
     async def hold(self) -> None:
-        """Answer each message until there is none."""
+        """Answer each message until there are no more."""
         from pydantic_ai.messages import ModelRequest, UserPromptPart
 
         text: str | None = self._request.task or None
@@ -169,7 +169,8 @@ class _Loop:
                 self._messages.append(ModelRequest(parts=parts))
 
     def _tell(self, end: AnswerFinished) -> str:
-        """What to say to a model whose answer is of no use; reported as an error that passes."""
+        """The message to a model whose answer cannot be used; the error is reported as
+        temporary."""
         if end.reason == "malformed_call":
             message = "your last answer was a tool call that cannot be read, and it was not run"
         else:
@@ -178,7 +179,7 @@ class _Loop:
         return f"[{message.capitalize()}. Please answer again.]"
 
     async def _ask(self) -> "ModelResponse":
-        """One request to the model, repeated while the vendor's failure is a passing one."""
+        """One request to the model, repeated while the vendor's failure is temporary."""
         import tenacity
 
         most = max_retries() + 1
@@ -240,7 +241,7 @@ class _Loop:
         return answer.get()
 
     def _report(self, response: "ModelResponse") -> bool:
-        """Report what the model says and used; True where it says something."""
+        """Report the model's text and usage; True if there is text."""
         from pydantic_ai.messages import TextPart, ThinkingPart
 
         texts: list[str] = []
@@ -261,7 +262,7 @@ class _Loop:
             cache_write_tokens=used.cache_write_tokens,
             raw=used,
         )
-        # An endpoint of one's own has prices of its own.
+        # The price list does not apply to the user's own endpoint.
         cost = None if self._request.base_url else self._cost(usage)
         self._context.emit(replace(usage, cost_usd=cost))
         return bool(texts)
@@ -283,7 +284,8 @@ class _Loop:
         return cost_of(usage, self._agent.model_name(self._request), self._agent.vendor)
 
     async def _call_all(self, calls: "Sequence[ToolCallPart]") -> "list[ModelRequestPart]":
-        """Make the calls of one answer at the same time; the results in the order of the calls."""
+        """Make the calls of one answer at the same time. Returns the results in the order of the
+        calls."""
         tasks = [asyncio.create_task(self._call(call)) for call in calls]
         try:
             return [part for parts in await asyncio.gather(*tasks) for part in parts]
@@ -333,7 +335,7 @@ class _Loop:
 
     @asynccontextmanager
     async def _reported(self) -> AsyncGenerator[None, None]:
-        """Vendors' failures become events; all else is a defect and passes."""
+        """Turn vendors' failures into events; every other exception is a defect and is raised."""
         from pydantic_ai.exceptions import AgentRunError
 
         try:
@@ -346,7 +348,7 @@ class _Loop:
 
 
 def kind_of(error: BaseException) -> ErrorKind:
-    """What kind of failure an exception of the library is."""
+    """The kind of failure of an exception of the library."""
     from pydantic_ai import exceptions as vendor
 
     kinds: list[tuple[type[BaseException], ErrorKind]] = [
@@ -376,7 +378,7 @@ def _passing(error: BaseException) -> bool:
 
 
 def _words(error: BaseException) -> str:
-    """What the vendor says, without the form that it says it in."""
+    """The vendor's message, without its JSON form."""
     said = _said(getattr(error, "body", None))
     status = getattr(error, "status_code", None)
     if said:
@@ -385,7 +387,7 @@ def _words(error: BaseException) -> str:
 
 
 def _said(body: Any) -> str:
-    """The message in the body of an error, wherever a vendor puts it."""
+    """The message in the body of an error, for every vendor's form."""
     if isinstance(body, list) and body:
         return _said(cast("list[Any]", body)[0])
     if isinstance(body, dict):

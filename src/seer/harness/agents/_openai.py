@@ -1,7 +1,7 @@
 """OpenAI's models, and every endpoint that speaks its protocol (vLLM, Ollama, llama.cpp, ...).
 
-OpenAI itself is asked through its responses endpoint, others through chat completions;
-`provider="openai:chat"` and `"openai:responses"` choose.
+OpenAI itself is used through its responses endpoint, others through chat completions;
+`provider="openai:chat"` and `"openai:responses"` choose one.
 """
 
 import os
@@ -47,7 +47,7 @@ class OpenAIAgent(NeutralAgent):
         return DEFAULT_MODEL
 
     def needs_key(self, request: AgentRequest) -> bool:
-        """Endpoints of one's own often want no key."""
+        """False for the user's own endpoint, which often needs no key."""
         return _base_url(request) is None
 
     def open_model(self, request: AgentRequest, key: str | None, http: Any) -> "Model[Any]":

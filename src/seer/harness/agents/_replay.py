@@ -1,11 +1,11 @@
-"""An agent that says and does again what a recorded one did.
+"""An agent that repeats what a recorded agent said and did.
 
-Its tool calls are real: they reach the tools of the present run. In a replay their results must be
-the recorded ones, and the first that is not ends the run with both shown side by side. For a fork
-the calls only bring a fresh session to where the recorded one was.
+Its tool calls are real: they reach the tools of the present run. In a replay, their results must be
+the recorded ones; the first difference ends the run with an error that shows both. In a fork, the
+calls only bring a new session to the recorded state.
 
-The tools of a whole machine cannot be called again without it. In a replay they are answered from
-the record, whichever agent calls them.
+The tools of a whole machine cannot be called without the machine. In a replay, the record answers
+them, for every agent.
 """
 
 import logging
@@ -53,13 +53,14 @@ _NOTICE = "your next message is the last.]"
 class ReplayAgent(Agent):
     """The provider `replay:RUN`.
 
-    By name it stands for all agents of the recorded program: each run of the program gets the
-    messages of its own recorded run (the same task and words, the same place among the callers).
+    By name, it replaces all agents of the recorded program: each run of the program gets the
+    messages of its own recorded run (with the same prompts and the same position among the
+    callers).
 
     Args:
         run: The recorded run.
-        after: Who goes on where the record ends or the present differs from it; None makes a
-            difference an error. With `SEER_REPLAY_LIVE` set, the agent that it stands in for.
+        after: The agent that continues where the record ends or differs; if None, a difference is
+        an error. With `SEER_REPLAY_LIVE`, it is the agent that this one replaces.
     """
 
     name = "replay"
@@ -85,14 +86,14 @@ class ReplayAgent(Agent):
         return cls(open_run(name), whole_program=True)
 
     def in_place_of(self, provider: str | Agent) -> Agent:
-        """Where the replay may go on live, it is with this provider."""
+        """In a live replay, let this provider continue."""
         if not os.environ.get(LIVE):
             return self
         after = find_agent(provider) if isinstance(provider, str) else provider
         return ReplayAgent(self._run, after=after, whole_program=self._whole_program)
 
     def check(self, request: AgentRequest) -> None:
-        """A run must be named, and vendors' own tools cannot be replayed."""
+        """Check that a run is named, and refuse vendors' own tools, which cannot be replayed."""
         if self._run is None:
             raise ConfigError("provider", "replay", "say which run: replay:RUN")
         if self._after is not None:
@@ -105,11 +106,11 @@ class ReplayAgent(Agent):
         return None if self._run is None else self.find(request, play=False).info.model
 
     def secrets(self, request: AgentRequest) -> tuple[str, ...]:
-        """Those of the agent that may go on."""
+        """The secrets of the agent that may continue."""
         return () if self._after is None else self._after.secrets(request)
 
     async def run(self, request: AgentRequest, context: AgentContext) -> None:
-        """Do all of it again."""
+        """Repeat the recorded run."""
         played = self.find(request, play=True)
         events = recorded_events(played)
         if self._after is None:
@@ -126,7 +127,7 @@ class ReplayAgent(Agent):
             await _go_on(self._after, played, request, context)
 
     def find(self, request: AgentRequest, *, play: bool) -> Run:
-        """The run to play for this request: of a whole program, the one that fits it best."""
+        """The run to replay for this request: the best match among the runs of the program."""
         assert self._run is not None
         if not self._whole_program:
             return self._run
@@ -134,10 +135,10 @@ class ReplayAgent(Agent):
 
 
 class Forked(Agent):
-    """An agent that goes on from a turn of an earlier run: `Forked(run, turn=3, agent=...)`.
+    """An agent that continues from a turn of an earlier run: `Forked(run, turn=3, agent=...)`.
 
-    Turns up to `turn` are played into the present session, then `agent` takes over and knows what
-    happened. By name it is `forked:RUN@TURN`, or `forked:RUN@TURN=AGENT`.
+    Turns up to `turn` are repeated in the present session. Then `agent` takes over, with the
+    conversation so far. Its name is `forked:RUN@TURN`, or `forked:RUN@TURN=AGENT`.
     """
 
     def __init__(self, run: Run, *, turn: int, agent: Agent | str) -> None:
@@ -164,10 +165,10 @@ class Forked(Agent):
 
     @classmethod
     def from_argument(cls, text: str) -> Self:
-        """Fork as `RUN@TURN` or `RUN@TURN=AGENT` says.
+        """Make the agent from `RUN@TURN` or `RUN@TURN=AGENT`.
 
         Raises:
-            ConfigError: It says something else.
+            ConfigError: The text has another form.
             RunNotFoundError: There is no such run.
         """
         found = re.fullmatch(r"(.+?)@(\d+)(?:=(.+))?", text)
@@ -176,25 +177,25 @@ class Forked(Agent):
         return cls(open_run(found[1]), turn=int(found[2]), agent=found[3] or "")
 
     def in_place_of(self, provider: str | Agent) -> Agent:
-        """Where no agent was named, the asked one goes on."""
+        """If no agent was named, let this one continue."""
         return (
             self if self._agent is not None else Forked(self._run, turn=self._turn, agent=provider)
         )
 
     def check(self, request: AgentRequest) -> None:
-        """What the agent that goes on checks."""
+        """Check as the continuing agent does."""
         self._next().check(request)
 
     def model_name(self, request: AgentRequest) -> str | None:
-        """The model of the agent that goes on."""
+        """The model of the continuing agent."""
         return self._next().model_name(request)
 
     def secrets(self, request: AgentRequest) -> tuple[str, ...]:
-        """Those of the agent that goes on."""
+        """The secrets of the continuing agent."""
         return self._next().secrets(request)
 
     async def run(self, request: AgentRequest, context: AgentContext) -> None:
-        """Play the turns, then hand over; a new task is said after them."""
+        """Repeat the turns, then let the agent continue; a new task follows them."""
         context.history = []
         await play(self._events, context, differs=_ignore)
         await _go_on(self._next(), self._run, request, context)
@@ -208,7 +209,7 @@ class Forked(Agent):
 
 
 class _CastList:
-    """Who of a recorded program's agents is played by whom in this process."""
+    """Assigns the runs of a recorded program to the requests of this process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -216,12 +217,12 @@ class _CastList:
         self._given: dict[str, Run] = {}
 
     def find(self, named: Run, request: AgentRequest, *, play: bool) -> Run:
-        """The run for this request; the named one where none fits better.
+        """The run for this request; the named one if no other fits better.
 
         Args:
             named: A run of the program.
             request: What the agent is asked.
-            play: Whether it is played now, so that the next equal request gets another one.
+            play: Whether it is replayed now, so that the next equal request gets another one.
         """
         if request.run_id in self._given:
             return self._given[request.run_id]
@@ -247,7 +248,7 @@ class _CastList:
 
 
 def _places(callers: Mapping[str, str]) -> dict[str, str | None]:
-    """Where a session stands among the callers of each interface; its name may be made up."""
+    """The session's position among the callers of each interface; its name may be generated."""
     return {interface: ordinal(caller) for interface, caller in callers.items()}
 
 
@@ -255,7 +256,7 @@ _cast_list = _CastList()
 
 
 def find_recorded(agent: Agent, request: AgentRequest) -> Run:
-    """The recorded run whose tools answer a request on a machine that is replayed.
+    """The recorded run that answers the tools of a request on a replayed machine.
 
     Raises:
         RunNotFoundError: There is none.
@@ -266,9 +267,9 @@ def find_recorded(agent: Agent, request: AgentRequest) -> Run:
 
 
 class RecordedRun:
-    """The tools of a recorded run, answered as they were then; the first other call is an error.
+    """Answers tools with the results of a recorded run; the first different call is an error.
 
-    Calls must come in their recorded order. Only those that overlapped may come in another one,
+    Calls must come in their recorded order. Only calls that overlapped may come in another order,
     because their order was chance.
 
     Args:
@@ -327,7 +328,7 @@ class RecordedRun:
 def _as_it_was(result: ToolResult) -> ToolOutcome:
     content = result.content
     if content and isinstance(content[-1], TextBlock) and content[-1].text.endswith(_NOTICE):
-        # This run has limits of its own.
+        # This run has its own limits.
         content = content[:-1]
     return ToolOutcome(
         content=content,
@@ -343,12 +344,12 @@ def _show_call(name: str, arguments: Mapping[str, Any]) -> str:
 
 
 def fork_environment(run: Run, turn: int, *, agent: str | None = None) -> dict[str, str]:
-    """Variables under which a program goes on from a turn of a recorded run, on a live sandbox.
+    """The environment variables that make a program continue from a turn of a recorded run.
 
     Args:
         run: The recorded run.
         turn: The last turn to take over.
-        agent: Who goes on; by default the agent that the program names.
+        agent: The agent that continues; by default the one that the program names.
 
     Raises:
         ConfigError: The run has no such turn, or there is no such agent.
@@ -358,7 +359,7 @@ def fork_environment(run: Run, turn: int, *, agent: str | None = None) -> dict[s
 
 
 async def _go_on(agent: Agent, run: Run, request: AgentRequest, context: AgentContext) -> None:
-    """Let an agent go on after what was played, which it knows."""
+    """Let an agent continue after the repeated events, which it gets as its history."""
     asked = run.info.task
     began = RunStarted(run_id="", provider="", model=None, system_prompt="", task=asked, tools=())
     history = (began, *(context.history or ()))
@@ -373,7 +374,7 @@ def recorded_events(run: Run) -> list[Event]:
 
 
 class _Differs(Exception):
-    """The present is not as the record says; with both side by side."""
+    """The present differs from the record; the message shows both."""
 
 
 Differs = Callable[[AgentContext, str], None]
@@ -394,12 +395,12 @@ def _ignore(context: AgentContext, message: str) -> None:
 
 
 async def play(events: Sequence[Event], context: AgentContext, *, differs: Differs) -> None:
-    """Do again what the events say.
+    """Repeat the events of a recorded run.
 
     Args:
         events: Of the recorded run.
-        context: Where it is done now.
-        differs: Called where a result is not the recorded one.
+        context: The context of the present run.
+        differs: Called with a result that differs from the recorded one.
     """
     results = {event.id: event for event in events if isinstance(event, ToolResult)}
     decided = {event.id: event for event in events if isinstance(event, ApprovalGiven)}
@@ -429,7 +430,7 @@ async def _play(
             context.emit(replace(event, total_tokens=0, total_cost_usd=None))
         elif isinstance(event, ToolCall):
             outcome = await context.call_tool(event.id, event.name, arguments=event.arguments)
-            # A record that ends within the call, or limits that the recorded run did not have.
+            # The record ends within the call, or this run has limits that the recorded run lacked.
             if event.id in results and context.limit is None:
                 _compare(event, results[event.id], outcome, context, redactor, differs)
 
@@ -455,14 +456,14 @@ def _compare(
 
 
 def _as_recorded(block: Block, redactor: Redactor) -> Block:
-    """A result as a record would have it: without secrets."""
+    """A result as a record keeps it, without secrets."""
     if isinstance(block, TextBlock):
         return replace(block, text=redactor.redact(block.text))
     return replace(block, data=scrub_bytes(block.data, redactor))
 
 
 def _only_notice_differs(recorded: tuple[Block, ...], now: tuple[Block, ...]) -> bool:
-    """Whether the recorded result differs by the notice of a limit that this run does not have."""
+    """Whether the only difference is the notice of a limit that this run does not have."""
     return (
         len(recorded) == len(now) + 1
         and recorded[:-1] == now

@@ -44,11 +44,11 @@ _STEP = {"text", "thinking", "calls", "usage"}
 
 @dataclass(frozen=True, kw_only=True)
 class Expect:
-    """What a tool's result must be."""
+    """The expected result of a tool."""
 
     contains: str | tuple[str, ...] = ()
     equals: Any = None
-    """Compared with the structured result, or the text where there is none."""
+    """Compared with the structured result, or with the text if there is none."""
     matches: str | None = None
     error: bool | Literal["any"] = False
     """Whether the tool must fail; `any`: it may."""
@@ -110,14 +110,14 @@ class Scripted(Agent):
         return cls(data["steps"])
 
     def check(self, request: AgentRequest) -> None:
-        """Refuse an empty script, and built-in tools, which a script has none of."""
+        """Refuse an empty script and built-in tools."""
         if not self.steps:
             raise ConfigError("provider", self.name, "there are no steps; use scripted:steps.toml")
         if request.builtin_tools:
             raise ConfigError("builtin_tools", request.builtin_tools, "a script has none")
 
     def model_name(self, request: AgentRequest) -> str | None:
-        """A script is not a model."""
+        """None, because a script is not a model."""
         return None
 
     async def run(self, request: AgentRequest, context: AgentContext) -> None:
@@ -156,7 +156,7 @@ class Scripted(Agent):
                 arguments=cast("dict[str, Any]", _fill(dict(call.arguments), saved, number)),
             )
             if context.limit is not None or context.failure is not None:
-                continue  # the result is the notice, not what the script was written for
+                continue  # the result is the notice, which the script does not expect
             if call.save:
                 saved[call.save] = outcome
             _judge(call, outcome, f"step {number}, call {index} ({call.tool})")

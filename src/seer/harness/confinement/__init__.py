@@ -1,1 +1,1 @@
-"""Where a vendor's agent process runs: its folder, its environment, its only network."""
+"""Confines a vendor's agent process: its folder, its environment, its only network connection."""

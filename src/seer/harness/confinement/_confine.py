@@ -1,9 +1,8 @@
 """Where a vendor's agent process runs: an empty folder, a private home, its own environment.
 
-Everything that the process could pick up by itself (settings, instructions, plugins, keys of other
-services) is not there. Where bubblewrap works, it also runs in a jail that shows it no file of the
-host beyond the system's and no network beyond the vendor's endpoint. The folder is gone when the
-run ends.
+The process finds no settings, instructions, plugins or keys of other services. Where bubblewrap
+works, it also runs in a jail with only the system's files and a network connection to only the
+vendor's endpoint. The folder is removed when the run ends.
 """
 
 from __future__ import annotations
@@ -56,14 +55,14 @@ _PYTHON = "/agent/python"
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What a launcher replaces itself with."""
+    """The program that a launcher becomes."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(repr=False)
     cwd: str
     fds: tuple[int, ...] = ()
     done: Callable[[], None] = lambda: None
-    """Called once the plan was handed over."""
+    """Called after the plan was sent."""
 
 
 Planner = Callable[[Sequence[str], Mapping[str, str]], Plan]
@@ -75,19 +74,19 @@ class Confinement:
     """A place prepared for one vendor's process."""
 
     folder: Path
-    """The process's working folder; empty."""
+    """The process's empty working folder."""
     launcher: Path
-    """What to start in place of the vendor's program."""
+    """The command to start instead of the vendor's program."""
     jailed: bool
     launch_socket: LaunchSocket
     _lines: deque[str] = field(default_factory=lambda: deque[str](maxlen=30))
 
     def stderr(self, line: str) -> None:
-        """Keep what the process says on its standard error."""
+        """Keep the process's standard error."""
         self._lines.append(line)
 
     def kill(self) -> None:
-        """End the process now; an SDK's own way to end it lets it go on for a while."""
+        """Kill the process now; an SDK lets it run on for a while."""
         self.launch_socket.kill()
 
     def said(self) -> str:
@@ -105,9 +104,9 @@ async def confined(
     Args:
         program: The vendor's program; the SDK's arguments are added.
         env: Variables for it, beside a short list of harmless ones.
-        endpoints: The URLs it may reach.
+        endpoints: The URLs that it may reach.
     """
-    private = PrivateFolder("agent")  # one that the next process removes, should this one be killed
+    private = PrivateFolder("agent")  # a folder that the next process removes if this one is killed
     root = private.path
     try:
         async with AsyncExitStack() as stack:
@@ -134,10 +133,10 @@ async def confined(
 
 
 def _furnish(root: Path) -> Path:
-    """Make the folders; returns the one with the launcher."""
+    """Make the folders; returns the launcher's folder."""
     own = ("work", "home", "tmp")
     for name in (*own, "net", "start", "lib"):
-        # The root folder is private; within, the jail's user must be able to enter.
+        # The root folder is private; the jail's user must be able to enter the folders in it.
         (root / name).mkdir()
         (root / name).chmod(0o755)
     if os.geteuid() == 0:
@@ -155,7 +154,7 @@ def _furnish(root: Path) -> Path:
 
 
 def _backend() -> Backend | None:
-    """The jail to use. Only namespaces can leave a process one way out of its network."""
+    """The jail to use. Only namespaces can limit a process to one network connection."""
     try:
         return choose("bubblewrap", needs=frozenset({"proxy"}))
     except IsolationUnavailableError as error:
@@ -168,7 +167,7 @@ def _upstream() -> str | None:
 
 
 def _bare(root: Path, program: Path, *, env: Mapping[str, str]) -> Planner:
-    """Without a jail: only the environment and the folders are its own."""
+    """A plan without a jail: only the environment and the folders are separate."""
     passed = {name: os.environ[name] for name in (*_PASSED, *_PROXIES) if name in os.environ}
     folders = {"HOME": str(root / "home"), "TMPDIR": str(root / "tmp")}
 
@@ -183,7 +182,7 @@ def _bare(root: Path, program: Path, *, env: Mapping[str, str]) -> Planner:
 
 
 def _jailed(root: Path, program: Path, *, env: Mapping[str, str], backend: Backend) -> Planner:
-    """In a jail whose only network is the way to the endpoint."""
+    """A plan with a jail whose only network connection leads to the endpoint."""
     way_out = f"http://127.0.0.1:{PROXY_PORT}"
     mounts = (
         *interpreter_mounts(_PYTHON, backend),
@@ -250,7 +249,7 @@ class LaunchSocket:
         self._listener.close()
 
     def kill(self) -> None:
-        """Kill the process that the launcher turned into."""
+        """Kill the process that the launcher became."""
         if self._pid is not None:
             try:
                 os.kill(self._pid, signal.SIGKILL)

@@ -1,7 +1,7 @@
-"""The only way out of a vendor's jail: an HTTP proxy that leads to the vendor's endpoint alone.
+"""The only network connection of a vendor's jail: an HTTP proxy to the vendor's endpoint.
 
-Unlike the filtering proxy of sandboxes it knows the very endpoints that the user chose, which may
-well be on loopback or in a private network (a model server of one's own), and nothing else.
+Unlike the filtering proxy of sandboxes, it allows exactly the endpoints that the user chose. These
+can be on loopback or in a private network, such as the user's own model server.
 """
 
 import asyncio
@@ -45,16 +45,16 @@ class EndpointProxy:
         self._server: asyncio.Server | None = None
         self._lines: set[asyncio.Task[None]] = set()
         self.refused: list[str] = []
-        """Where else the process wanted to go, at most a hundred."""
+        """Other addresses that the process tried to reach, at most a hundred."""
 
     async def start(self, path: Path) -> None:
-        """Listen at `path`, for any user: the folder around it is what bounds access."""
+        """Listen at `path` for every user; the permissions of its folder limit the access."""
         self._server = await asyncio.start_unix_server(
             self._handle, sock=_listen(path), limit=_HEAD
         )
 
     async def close(self) -> None:
-        """Stop, and cut what is open."""
+        """Stop, and close open connections."""
         if self._server is not None:
             self._server.close()
         for line in self._lines:
@@ -111,7 +111,8 @@ class EndpointProxy:
         return reader, writer
 
     def _request(self, method: str, target: str, *, version: str, rest: bytes) -> bytes:
-        """The request as the endpoint wants it; one per connection, so none rides along."""
+        """The request in the endpoint's form. A connection carries one request, so no second one
+        can follow."""
         if self._upstream is None:
             parts = urlsplit(target)
             target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
@@ -133,7 +134,7 @@ def _listen(path: Path) -> socket.socket:
 
 
 async def _join(inner: Streams, outer: Streams) -> None:
-    """Pass bytes both ways; over when the far side has said all, or the near side is gone."""
+    """Forward bytes both ways until the endpoint has sent everything or the process is gone."""
     sending = asyncio.create_task(_pump(inner[0], outer[1]))
     try:
         await _pump(outer[0], inner[1])

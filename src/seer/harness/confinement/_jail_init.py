@@ -1,7 +1,7 @@
-"""The first process in a vendor's jail: opens the one way out, then becomes the agent.
+"""The first process in a vendor's jail: starts the forwarder, then becomes the agent.
 
-`python -I -S init.py SOCKET PORT PROGRAM [ARGUMENT ...]`: a child forwards the loopback port to
-the controller's socket; this process becomes the program. When the program ends, the child does
+`python -I -S init.py SOCKET PORT PROGRAM [ARGUMENT ...]`: a child forwards the loopback port to the
+controller's socket, and this process becomes the program. When the program ends, the child ends
 too, because the jail ends with its first process. Standard library only.
 """
 
@@ -12,9 +12,9 @@ import sys
 
 
 def main() -> None:
-    """Forward, and run the program."""
+    """Start the forwarder, and run the program."""
     target, port, *command = sys.argv[1:]
-    # The forwarder of sandboxes; a copy of it is beside this file.
+    # The forwarder of sandboxes; a copy of it is in this folder.
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
     forward = importlib.import_module("forward")
     listener = socket.socket()

@@ -1,8 +1,8 @@
-"""Starts a vendor's agent the way the controller says (standard library only).
+"""Starts a vendor's agent as the controller says (standard library only).
 
-An SDK starts this in place of the vendor's program. It asks the controller through the socket
-beside it what to run, and becomes that. So the program gets an environment of its own instead of
-the controller's, can be put into a jail without the SDK's knowledge, and no key is in a file.
+An SDK starts this script instead of the vendor's program. It asks the controller, over the socket
+in its folder, what to run, and becomes that program. So the program gets its own environment
+instead of the controller's, can run in a jail without the SDK's knowledge, and no key is in a file.
 """
 
 import array
@@ -14,7 +14,7 @@ import sys
 
 
 def main() -> None:
-    """Replace this process by what the controller says."""
+    """Replace this process by the program that the controller names."""
     folder = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120
     server = socket.socket(socket.AF_UNIX)
     os.chdir(folder)  # the path may be too long for a socket's address
@@ -44,7 +44,7 @@ def _receive(server: socket.socket) -> "tuple[bytes, list[int]]":
 
 
 def _place(received: "list[int]", wanted: "list[int]") -> None:
-    """Give each descriptor the number under which the command line speaks of it."""
+    """Give each descriptor the number that the command line uses for it."""
     above = max([*wanted, *received, 2]) + 1
     moved = [fcntl.fcntl(fd, fcntl.F_DUPFD, above) for fd in received]
     for fd in received:

@@ -1,6 +1,6 @@
-"""What a person sees of a run: one event in a few lines, for a chat and for a run that is watched.
+"""The text of an event for a person: a few lines, in a chat and during a run.
 
-What agents say is hostile text; `seer.console` filters it on its way out.
+Text of agents is hostile; `seer.console` filters it when it prints.
 """
 
 import sys
@@ -23,18 +23,18 @@ from seer.events import (
 
 @dataclass(frozen=True)
 class EventText:
-    """A few lines, and how they look where a terminal has styles."""
+    """A few lines, and their style on a terminal."""
 
     text: str
     style: str = ""
 
 
 def event_text(event: Event, *, length: int = 2000) -> EventText | None:
-    """An event in words; None for one that a person need not see.
+    """The text of an event; None for an event that a person need not see.
 
     Args:
         event: What happened.
-        length: How many characters of a tool's arguments or result are enough.
+        length: The maximum number of characters of a tool's arguments or result.
     """
     if isinstance(event, RunStarted):
         return EventText(f"{event.provider} {event.model or ''}: {len(event.tools)} tools", "dim")
@@ -66,7 +66,7 @@ def show(event: Event) -> None:
 
 
 def _arguments(event: ToolCall) -> str:
-    """Arguments as source; a text of several lines, such as code, as the lines that it is."""
+    """Arguments as source; a text of several lines, such as code, keeps its lines."""
     parts: list[str] = []
     for key, value in event.arguments.items():
         lines = isinstance(value, str) and "\n" in value.strip()

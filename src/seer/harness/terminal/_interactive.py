@@ -39,7 +39,7 @@ class Chat:
         self._calls: dict[str, ToolCall] = {}
 
     async def hold(self) -> RunFinished | None:
-        """Talk until one of the two is done."""
+        """Talk until the person or the agent is done."""
         terminal = self._terminal
         terminal.status(self.status)
         terminal.complete(["/help", "/tools", "/cost", "/conclude", "/exit"])
@@ -58,7 +58,7 @@ class Chat:
             await self._run.aclose()
 
     def status(self) -> str:
-        """One line on what was used, against what may be."""
+        """One line with the usage and the limits."""
         used = self._run.meter
         parts = [
             _of(used.turns, used.limits.turns, "turns"),
@@ -72,7 +72,7 @@ class Chat:
         return " | ".join(parts)
 
     async def _listen(self) -> Waiting | ApprovalAsked | None:
-        """Show what the agent does, until it waits for the person; None: it is done."""
+        """Show what the agent does until it waits for the person; None when it is done."""
         async for event in self._run:
             if isinstance(event, (Waiting, ApprovalAsked)):
                 return event
@@ -80,7 +80,7 @@ class Chat:
         return None
 
     async def _answer(self) -> None:
-        """Take the person's lines until one is for the agent."""
+        """Read the person's lines until one is for the agent."""
         while True:
             line = await self._terminal.ask("> ")
             if line is None or line.strip() in {"/exit", "/quit", "exit", "quit"}:
@@ -146,7 +146,7 @@ async def run_agent_interactive(
 
     Args:
         prompt: The system prompt.
-        mcp_config: See `run_agent`, here and for all that is not named below.
+        mcp_config: See `run_agent`.
         provider: See `run_agent`.
         model: See `run_agent`.
         user_message: The same as `task`.
@@ -162,7 +162,7 @@ async def run_agent_interactive(
         record: See `run_agent`.
         name: See `run_agent`.
         approve: See `run_agent`.
-        terminal: Where the person sits; this process's terminal by default.
+        terminal: The person's terminal; this process's terminal by default.
 
     Returns:
         The last event of the run.

@@ -1,6 +1,6 @@
-"""A person at the terminal: lines in, words out, and the keys that interrupt.
+"""A person's terminal: reads lines, prints text, and reports keys that interrupt.
 
-The only importer of `prompt_toolkit`. What agents say is hostile text; `seer.console` filters it.
+Only this module imports `prompt_toolkit`. Text of agents is hostile; `seer.console` filters it.
 """
 
 import asyncio
@@ -23,11 +23,11 @@ _ESCAPE_WAIT = 0.05
 
 
 class Terminal(ABC):
-    """Where a person sits."""
+    """A person's terminal."""
 
     @abstractmethod
     async def ask(self, mark: str) -> str | None:
-        """One line of the person's; None when they have gone."""
+        """Read one line; None when the person has left."""
 
     @abstractmethod
     def say(self, text: str) -> None:
@@ -35,15 +35,15 @@ class Terminal(ABC):
 
     @abstractmethod
     def watch(self, on_interrupt: Callable[[], None]) -> AbstractContextManager[None]:
-        """While the agent works: tell when the person wants it to stop."""
+        """Report when the person wants the agent to stop, while the agent works."""
 
     @abstractmethod
     def complete(self, words: Sequence[str]) -> None:
-        """Offer these words for completion, where the terminal can."""
+        """Offer these words for completion, if the terminal can."""
 
     @abstractmethod
     def status(self, line: Callable[[], str]) -> None:
-        """Keep this line in sight, where the terminal can."""
+        """Keep this line visible, if the terminal can."""
 
 
 class LineTerminal(Terminal):
@@ -59,18 +59,18 @@ class LineTerminal(Terminal):
         return line.rstrip("\n") if line else None
 
     def say(self, text: str) -> None:
-        """Write it down."""
+        """Write the text."""
         say(text, file=self._target)
 
     def watch(self, on_interrupt: Callable[[], None]) -> AbstractContextManager[None]:
-        """There are no keys to watch."""
+        """Do nothing, because there are no keys to watch."""
         return nullcontext()
 
     def complete(self, words: Sequence[str]) -> None:
-        """Lines are not completed."""
+        """Do nothing, because lines are not completed."""
 
     def status(self, line: Callable[[], str]) -> None:
-        """There is no place for it."""
+        """Do nothing, because there is no status line."""
 
 
 class PromptTerminal(Terminal):
@@ -154,7 +154,7 @@ def _watch_keys(source: "Input", on_interrupt: Callable[[], None]) -> Generator[
 
     def ready() -> None:
         take(source.read_keys())
-        # A lone Escape could be the start of an arrow key; it is not when nothing follows.
+        # Escape can be the start of an arrow key; it is a key of its own if nothing follows.
         loop.call_later(_ESCAPE_WAIT, lambda: take(source.flush_keys()))
 
     with source.raw_mode(), source.attach(ready):
@@ -162,7 +162,7 @@ def _watch_keys(source: "Input", on_interrupt: Callable[[], None]) -> Generator[
 
 
 def open_terminal() -> Terminal:
-    """The terminal of this process, or plain lines where it has none."""
+    """The terminal of this process, or plain lines if it has none."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return LineTerminal()
     return PromptTerminal(history=state_dir() / "chat_history")

@@ -1,5 +1,5 @@
-"""A Jupyter server for one notebook session: a process of its own on the controller's host.
+"""A Jupyter server for one notebook session: a separate process on the controller's host.
 
-It runs outside of the kernel's jail, so that the agent's code can neither read its token nor
-speak to it. Its modules are run by `python -m`; nothing of Seer imports them.
+It runs outside the kernel's jail, so that the agent's code can neither read its token nor connect
+to it. `python -m` runs its modules; no other module of Seer imports them.
 """

@@ -1,9 +1,9 @@
-"""Run the server: settings come as the first line of standard input, requests as the others.
+"""Runs the server. The first line of standard input has the settings; the others are requests.
 
-When standard input ends, the controller is gone, and so is the server. What it may do is narrow on
-purpose: output of a kernel is shown in a person's browser with the person's rights, so those
-rights end at the session's notebook and at the jailed kernel. There are no other files and
-kernels, no terminals, no conversions, no extension manager, and no script in an output runs.
+When standard input ends, the controller is gone, and the server ends too. The server can do little
+on purpose: a person's browser shows the kernel's output with the person's rights, so these rights
+cover only the session's notebook and the jailed kernel. There are no other files and kernels, no
+terminals, no conversions, no extension manager, and no script in an output runs.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from seer.execution.notebook.jupyter.provisioner import (
 )
 
 _SERVICES = ("files", "nbconvert", "shutdown", "view")
-"""What the server does not offer: files other than the notebook, converters, its own end."""
+"""What the server does not offer: other files, converters, and its own shutdown."""
 _DISABLED = (
     # These turn a kernel's output into running code.
     "@jupyterlab/javascript-extension",
     "@jupyterlab/vega5-extension",
 )
 _MEMORY = 3 << 30
-"""Bytes of addresses: what a kernel sends is kept in memory, and a kernel can send without end."""
+"""The limit of its address space in bytes, because it keeps what a kernel sends in memory."""
 _SAVE_DELAY = 0.5
 """Seconds from a person's edit to the file; the agent's are saved at once."""
 _PROGRAMS = frozenset(
@@ -66,14 +66,14 @@ class NarrowServer(ServerApp):
 
 def main() -> None:
     """Serve until the controller is gone."""
-    if sys.platform == "linux":  # where addresses can be limited
+    if sys.platform == "linux":  # if the address space can be limited
         hard = resource.getrlimit(resource.RLIMIT_AS)[1]
         most = _MEMORY if hard == resource.RLIM_INFINITY else min(_MEMORY, hard)
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
     controller = Controller()
     RelayProvisioner.controller = SessionContents.controller = controller
     SessionContents.notebook = controller.settings["notebook"]
-    RelayFactory.instance()  # the one that Jupyter finds from now on
+    RelayFactory.instance()  # Jupyter uses this one from now on
     _write_preferences(Path.cwd())
     app = NarrowServer.instance(config=_config(controller.settings, Path.cwd()))
     app.initialize(argv=[])
@@ -84,7 +84,7 @@ def main() -> None:
 
 
 def _refuse_programs(event: str, _: tuple[Any, ...]) -> None:
-    """No request may start a program: neither a kernel nor a build of JupyterLab."""
+    """Refuse to start a program: no request may start a kernel or a build of JupyterLab."""
     if event in _PROGRAMS:
         raise PermissionError(f"a notebook's server starts no programs ({event})")
 
@@ -102,7 +102,7 @@ async def _serve(app: ServerApp, controller: Controller) -> None:
     except Exception:
         app.log.exception("the server cannot continue")
     finally:
-        # Nothing here is worth an orderly end, which would wait for a kernel that is not ours.
+        # An orderly end would wait for a kernel that belongs to the controller.
         os._exit(0)
 
 
@@ -119,7 +119,7 @@ async def _answer(app: ServerApp, controller: Controller) -> None:
         except LookupError as error:
             return {"missing": str(error)}
         except Exception as error:
-            # The edge of the process: the controller always gets an answer.
+            # The controller always gets an answer, whatever fails here.
             app.log.exception("a request of the controller failed")
             return {"error": f"{type(error).__name__}: {error}"}
 
@@ -204,7 +204,7 @@ def _headers(lab: Path) -> dict[str, str]:
 
 
 def _write_preferences(folder: Path) -> None:
-    """Answer what a person would be asked first: whether to fetch news from a website."""
+    """Answer JupyterLab's first question to a person: whether to fetch news from a website."""
     asked = folder / "settings" / "@jupyterlab" / "apputils-extension"
     asked.mkdir(parents=True)
     wanted = {"fetchNews": "false", "checkForUpdates": False}

@@ -1,7 +1,7 @@
-"""What the server shows of the host's files: the session's notebook, through the controller.
+"""The server's view of the host's files: the session's notebook, which the controller reads.
 
-There is no folder behind it. Nothing else can be listed, read, written, uploaded, renamed or
-downloaded, for any path.
+There is no folder behind it. No path lists, reads, writes, uploads, renames or downloads anything
+else.
 """
 
 from __future__ import annotations
@@ -98,15 +98,15 @@ class SessionContents(AsyncContentsManager):
         raise HTTPError(403, "outputs of an agent's notebook are not trusted")
 
     async def resolve_path(self, path: str) -> str | None:
-        """No path of the host is told."""
+        """Reveal no path of the host."""
         return None
 
     def get_extra_handlers(self) -> list[object]:
-        """No addresses beside the API: nothing is served as a page."""
+        """Return no handlers besides the API: nothing is served as a page."""
         return []
 
     def get_kernel_path(self, path: str, model: Model | None = None) -> Literal[""]:
-        """The kernel has a folder of its own, in its jail."""
+        """The kernel has its own folder, in its jail."""
         return ""
 
     def _check(self, path: str, kind: str | None) -> None:

@@ -1,7 +1,7 @@
-"""The controller, at the other end of standard input and output: one JSON object a line, both ways.
+"""The connection to the controller over standard input and output: one JSON object per line.
 
-It asks for edits of the document; the server asks it for the notebook's file, which the server
-itself cannot reach.
+The controller sends edits of the document. The server asks for the notebook's file, which it cannot
+reach itself.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ Message = dict[str, Any]
 
 
 class Controller:
-    """Sends and receives; there is one."""
+    """Sends and receives messages. There is one instance."""
 
     def __init__(self) -> None:
         self.settings: Message = json.loads(sys.stdin.buffer.readline())
         self._out = os.fdopen(os.dup(1), "w", encoding="utf-8")
-        os.dup2(2, 1)  # what a library prints goes to the log
+        os.dup2(2, 1)  # output of libraries goes to the log
         self._ids = itertools.count(1)
         self._replies: dict[int, asyncio.Future[Message]] = {}
         self._requests: asyncio.Queue[Message] = asyncio.Queue()
@@ -62,7 +62,7 @@ class Controller:
                 self._requests.put_nowait(message)
 
     async def serve(self, handle: Callable[[Message], Awaitable[Message]]) -> None:
-        """Answer the controller's requests, one after the other, for ever."""
+        """Answer the controller's requests one after another, without end."""
         while True:
             request = await self._requests.get()
             self.say({"answer": request["id"], **await handle(request)})

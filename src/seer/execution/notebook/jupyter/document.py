@@ -1,4 +1,4 @@
-"""The notebook as a shared document: the agent's edits and a person's are merged, never lost."""
+"""The notebook as a shared document, which merges the edits of the agent and of a person."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from seer.execution.notebook._edits import Edit, Notebook, find_cell, without_tr
 
 
 async def read_document(app: ServerApp, path: str) -> Notebook:
-    """The notebook as everybody sees it now."""
+    """The present state of the notebook."""
     document = await _document(app, path)
     return without_trust(document.get())
 
@@ -22,7 +22,9 @@ async def save_document(app: ServerApp, path: str) -> None:
     document = await _document(app, path)
     settings: Any = app.web_app.settings
     loader = _extension(app).file_loaders[settings["file_id_manager"].get_id(path)]
-    with contextlib.suppress(OutOfBandChanges):  # Jupyter loads what a person saved meanwhile
+    with contextlib.suppress(
+        OutOfBandChanges
+    ):  # Jupyter loads what a person has saved in the meantime
         content = await document.aget()
         await loader.maybe_save_content({"format": "json", "type": "notebook", "content": content})
 
@@ -30,8 +32,8 @@ async def save_document(app: ServerApp, path: str) -> None:
 async def open_document(app: ServerApp, path: str) -> None:
     """Load the document from the file, and keep it loaded.
 
-    An empty notebook is loaded with one empty cell in it, for people to type into; the agent
-    would leave it behind for ever, so it goes.
+    Jupyter adds an empty cell to an empty notebook, for people to type into. It is removed, because
+    the agent would never fill it.
     """
     document = await _document(app, path)
     cells = document.ycells
@@ -71,7 +73,7 @@ async def edit_document(app: ServerApp, path: str, edit: Edit) -> None:
 
 
 def _output(output: dict[str, Any]) -> Any:
-    """An output as the document holds it: streamed text can grow, all else is plain data."""
+    """An output in the document's form: streamed text can grow, everything else is plain data."""
     from pycrdt import Map, Text
 
     if output["output_type"] == "stream":

@@ -1,9 +1,9 @@
 """Connects Jupyter's kernel manager to the session's kernel, which the controller owns.
 
-Nothing is launched here. The kernel's sockets appear in this process's working folder, where the
-controller relays them to the kernel in its jail; an interrupt or a restart is asked of the
-controller. There is one kernel specification and one provisioner, both made in memory, so that no
-name and no file can stand for another kernel.
+This module launches nothing. The kernel's sockets appear in this process's working folder, and the
+controller relays them to the kernel in its jail. Interrupts and restarts are requests to the
+controller. The only kernel specification and the only provisioner are made in memory, so no name
+and no file can select another kernel.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from jupyter_server.services.kernels.kernelmanager import (
 from seer.execution.notebook.jupyter.controller import Controller
 
 KERNEL = "python3"
-"""As everywhere, so that notebooks saved here open and run elsewhere."""
+"""The usual name, so that notebooks that are saved here open and run elsewhere."""
 _RESOURCES = "/dev/null/kernel"
-"""Where Jupyter looks for a kernel's icons and scripts: nowhere."""
+"""The folder in which Jupyter looks for a kernel's icons and scripts; it does not exist."""
 
 
 class SessionSpecs(KernelSpecManager):
-    """Knows the session's kernel, and looks in no folder."""
+    """Knows only the session's kernel, and searches no folder."""
 
     def find_kernel_specs(self) -> dict[str, str]:
         """The one name."""
@@ -66,7 +66,7 @@ class SessionSpecs(KernelSpecManager):
 
 
 class SessionKernels(AsyncMappingKernelManager):
-    """Has one kernel at most: to start another is to get the one that is there."""
+    """Has at most one kernel: a request for another returns the existing one."""
 
     _starting = asyncio.Lock()
 
@@ -86,14 +86,14 @@ class SessionKernels(AsyncMappingKernelManager):
 
 
 class RelayKernelManager(ServerKernelManager):
-    """Jupyter's manager, except that the sockets are not its own."""
+    """Jupyter's manager for sockets that belong to the controller."""
 
     def cleanup_ipc_files(self) -> None:
         """Leave the sockets alone: the controller listens on them."""
 
 
 class RelayProvisioner(KernelProvisionerBase):
-    """Stands for the one kernel there is."""
+    """Stands for the session's kernel."""
 
     controller: ClassVar[Controller]
     _attached = False
@@ -112,12 +112,12 @@ class RelayProvisioner(KernelProvisionerBase):
         return 0
 
     async def send_signal(self, signum: int) -> None:
-        """Pass an interrupt on; no other signal reaches the kernel."""
+        """Forward an interrupt; no other signal reaches the kernel."""
         if signum == signal.SIGINT:
             self.controller.say({"event": "interrupt"})
 
     async def kill(self, restart: bool = False) -> None:
-        """Let go of the kernel, which goes on; for a restart, ask for a fresh one, once."""
+        """Detach from the kernel, which continues. For a restart, ask for a new one, once."""
         if restart and self._attached:
             self.controller.say({"event": "restart"})
         self._attached = False
@@ -127,7 +127,7 @@ class RelayProvisioner(KernelProvisionerBase):
         await self.kill(restart)
 
     async def shutdown_requested(self, restart: bool = False) -> None:
-        """Before a polite shutdown, which must not reach the agent's kernel."""
+        """Detach, because a shutdown request must not reach the agent's kernel."""
         await self.kill(restart)
 
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> Any:
@@ -152,7 +152,7 @@ class RelayProvisioner(KernelProvisionerBase):
 
 
 class RelayFactory(KernelProvisionerFactory):
-    """Makes relays, regardless of specifications and installed packages."""
+    """Makes the same provisioner for every specification."""
 
     def is_provisioner_available(self, kernel_spec: KernelSpec) -> bool:
         """Always."""
@@ -161,5 +161,5 @@ class RelayFactory(KernelProvisionerFactory):
     def create_provisioner_instance(
         self, kernel_id: str, kernel_spec: KernelSpec, parent: Any
     ) -> KernelProvisionerBase:
-        """A relay to the session's kernel."""
+        """A provisioner for the session's kernel."""
         return RelayProvisioner(kernel_id=kernel_id, kernel_spec=kernel_spec, parent=parent)
