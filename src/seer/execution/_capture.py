@@ -1,5 +1,4 @@
-"""Collects what an execution prints and displays. Memory holds a bounded part, the transcript all
-of it."""
+"""Collects what an execution prints and displays: a part in memory, all of it in a transcript."""
 
 from collections.abc import Callable
 from pathlib import Path

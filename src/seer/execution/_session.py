@@ -438,8 +438,7 @@ class Session(ABC):
 
 
 def _recorded_server(name: str) -> dict[str, dict[str, Any]]:
-    """The tool server of a session whose machine is replayed, in a form that `run_agent`
-    recognizes."""
+    """The tool server of a session whose machine is replayed; `run_agent` recognizes it."""
     message = f"the tools of {name!r} are replayed from a record, which only run_agent can do"
     args = ["-c", f"raise SystemExit({message!r})"]
     env = {RECORDED: "1"}

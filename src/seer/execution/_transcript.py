@@ -1,5 +1,4 @@
-"""Everything that an execution printed. Long output is on disk, and its beginning and end in
-memory."""
+"""Everything that an execution printed. Long output is on disk."""
 
 import logging
 import os
@@ -68,8 +67,7 @@ class Transcript:
             del self._tail[:-_TAIL]
 
     def shown(self, result_id: str) -> str:
-        """The text as an agent sees it: without terminal codes, and with a mark where text is left
-        out."""
+        """The text as an agent sees it: tidy, and with a mark where text is left out."""
         if self.length <= SHOWN:
             return tidy(self._head.decode(errors="replace"))
         head = self._head[:_HEAD].decode(errors="ignore")

@@ -232,8 +232,7 @@ class AgentContext:
         self.emit(event)
 
     async def next_message(self) -> str | None:
-        """The next message to the agent after its answer; None if there is none and the agent is
-        done."""
+        """The next message to the agent after its answer; None if the agent is done."""
         if self._conclude_turn is not None or self.failure is not None:
             return None
         if not self.interactive and self._inbox.empty():

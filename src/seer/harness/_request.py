@@ -145,8 +145,10 @@ def _once(texts: Sequence[str], session: SessionLike) -> list[str]:
 
 
 def _whole(text: str) -> str:
-    """The text with lone surrogates decoded. In a locale without UTF-8, Python uses them for bytes
-    of arguments and file names, and vendors and tool servers reject them.
+    """The text with lone surrogates decoded.
+
+    In a locale without UTF-8, Python uses them for bytes of arguments and file names. Vendors and
+    tool servers reject them.
     """
     try:
         return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

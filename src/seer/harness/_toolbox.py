@@ -201,8 +201,7 @@ async def open_toolbox(
 
 
 async def _end(links: Sequence[Link], tasks: Sequence[asyncio.Task[None]]) -> None:
-    """Wait for the connections to close. Each has its own time limit; this one is for a broken
-    one."""
+    """Wait for the connections to close, with a time limit in case one of them hangs."""
     if not tasks:
         return
     with anyio.CancelScope(shield=True):

@@ -32,8 +32,7 @@ class Server(Protocol):
 
 
 def load_sdk() -> None:
-    """Import the whole MCP SDK, so that later imports of its parts are safe. Any thread can call
-    this."""
+    """Import the whole MCP SDK, so that later imports of its parts are safe in any thread."""
     with _lock:
         importlib.import_module("mcp")
         importlib.import_module("mcp.server")

@@ -58,14 +58,12 @@ class GateCall:
 
     @property
     def key(self) -> str:
-        """A hash of the function and its arguments in canonical form; equal calls have equal
-        keys."""
+        """A hash of the function and its canonical arguments; equal calls have equal keys."""
         return call_key(self.function, self.arguments, self.argument_buffers, handle=self.handle)
 
     @property
     def address(self) -> str:
-        """A hash of code, models, function and arguments; calls with equal addresses are
-        comparable."""
+        """A hash of code, models, function and arguments; if equal, results are comparable."""
         text = canonical([self.source, self.model, self.key])
         return hashlib.sha256(text.encode()).hexdigest()
 

@@ -104,8 +104,10 @@ class CallCollector:
         """Why the record takes no more calls; None while it does."""
 
     async def follow(self, gates: Sequence[Followed]) -> None:
-        """Start following. Earlier calls of the same callers are recorded too, if a gate still
-        holds them and no earlier run has taken them.
+        """Start following.
+
+        Earlier calls of the same callers are recorded too, if a gate still holds them and no
+        earlier run has taken them.
         """
         about = {item.gate.name: dict(item.gate.about()) for item in gates}
         if about:
@@ -125,8 +127,7 @@ class CallCollector:
         await asyncio.gather(*(follower.begin() for follower in self._followers))
 
     async def stop(self) -> str:
-        """Record the calls that are still to come, then stop. This always ends, and is safe under
-        cancellation.
+        """Record the remaining calls, then stop. Always ends, and is safe under cancellation.
 
         Returns:
             Why calls are missing from the record; empty if none are.
@@ -298,8 +299,7 @@ class _Follower:
         self._on_call(call)
 
     async def _keep(self, follow: Follow, item: Mapping[str, Any]) -> str:
-        """Put an array into the record. Returns its hash there, which differs if a secret was
-        removed."""
+        """Put an array into the record; returns its hash, which differs if a secret was removed."""
         digest: str = item["sha256"]
         if digest not in self._kept and "file" in item:
             data = await follow.read(item["file"])

@@ -1,7 +1,7 @@
-"""What runs are worth: was the planted property found, how often, and on what evidence?
+"""Scores runs: was the planted property found, how often, and on what evidence?
 
-An agent ends with a structured answer. Exact rules grade it against the ground truth; a judge model
-may be asked beside them. Claims cite calls of the gate; `verify` checks them against the record.
+An agent ends with a structured answer. Exact rules grade it against the ground truth, and a judge
+model can be asked as well. Claims cite calls of the gate; `verify` checks them against the record.
 """
 
 from seer.scoring._answer import CLAIMS_FORMAT, SCHEMA, Answer, answer_format, parse_answer

@@ -1,7 +1,7 @@
 """A final answer: what an agent says it found, in a form that rules can grade.
 
-It is the last JSON object in the agent's last message. Everything in it is the agent's word; what
-of it is true, `_grade` and `_evidence` find out. Claims have a form of their own, in `_claims`.
+It is the last JSON object in the agent's last message. `_grade` and `_evidence` find out which
+parts of it are true. `_claims` defines the form of claims.
 """
 
 import json
@@ -42,12 +42,12 @@ class Answer:
     found: bool
     """Whether the agent says that there is a hidden property."""
     fields: Mapping[str, str] = field(default_factory=dict[str, str])
-    """What it is, by the fields that the task asked for."""
+    """The property, by the fields that the task asked for."""
     claims: tuple[Claim, ...] = ()
 
 
 def parse_answer(text: str) -> Answer:
-    """The answer in an agent's last message: the last JSON object in it.
+    """Read the answer from an agent's last message: the last JSON object in it.
 
     Raises:
         AnswerError: There is none, or it does not fit the schema.
@@ -71,7 +71,7 @@ def answer_format(fields: Mapping[str, str]) -> str:
     """The part of a task that says how to answer.
 
     Args:
-        fields: The fields that are asked for, each with what to put there.
+        fields: The requested fields, each with a description.
     """
     asked = ", ".join(f'"{name}": "<{meaning}>"' for name, meaning in fields.items())
     return (
@@ -109,7 +109,7 @@ beside the values, or whose interval "covers" 0, or a rate of at most a half) or
 with `found` needs an effect, and one without it a null claim over what was tried. `tried` says how
 many attempts there were, if the checks do not cite them all.
 """
-"""What agents are told about claims; `docs/evidence.md` has the details."""
+"""The instructions about claims for agents; `docs/evidence.md` has the details."""
 
 
 def _last_object(text: str) -> dict[str, Any] | None:

@@ -1,8 +1,8 @@
-"""Typed claims: what an agent says of its calls, in a form that can be computed again.
+"""Typed claims: statements about calls in a form that can be computed again.
 
-A claim has words for people and checks for the verifier. A check reads numbers or texts out of the
-results of calls, makes one number or text of them (`measure`), and compares it with a value. Here
-are the form and its parts; `_readings` reads values out of a record, `_evidence` decides.
+A claim has words for people and checks for the verifier. A check reads numbers or texts from the
+results of calls, reduces them to one number or text (`measure`), and compares it with a value. This
+module defines the form; `_readings` reads values from a record, and `_evidence` decides.
 """
 
 import json
@@ -81,7 +81,7 @@ CLAIM_SCHEMA: dict[str, Any] = {
             },
         },
         "tried": {"type": "integer", "minimum": 0},
-        # Reports of older runs cite calls without saying what is to be read in them.
+        # Reports of older runs cite calls without saying what to read in them.
         "calls": {"type": "array", "items": {"type": "string"}, "maxItems": 512},
         "controls": {"type": "array", "items": {"type": "string"}, "maxItems": 512},
     },
@@ -102,7 +102,7 @@ Step = str | int | Select
 
 @dataclass(frozen=True)
 class Reading:
-    """A place in the result of a call."""
+    """A position in the result of a call."""
 
     call: str
     """The id that the caller saw, or `function#n`."""
@@ -114,7 +114,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Condition:
-    """What a number or a text is compared with."""
+    """The operator and value of a comparison."""
 
     operator: Operator
     value: Scalar
@@ -131,35 +131,35 @@ class Check:
     condition: Condition
     measure: Measure = "value"
     control: tuple[Reading, ...] = ()
-    """What is read where the effect should be absent."""
+    """The readings where the effect should be absent."""
     where: Condition | None = None
     """Which readings count, for a rate."""
     given: tuple[str, ...] = ()
-    """Words of the input that the calls of `of` were made with; each call has some of them."""
+    """Words of the input; each call of `of` must contain some of them."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One thing that an agent says, and what it rests on."""
+    """One statement of an agent, and its evidence."""
 
     text: str
     """In words, for people; nothing is computed from it."""
     checks: tuple[Check, ...] = ()
     kind: Kind = "effect"
-    """An effect, which a control does not show; its absence; or a bare fact."""
+    """An effect that a control does not show, its absence, or a plain fact."""
     tried: int | None = None
-    """How many attempts were made, if not only these."""
+    """The number of attempts, if there were more than these."""
     calls: tuple[str, ...] = ()
-    """Of older reports only: the cited calls."""
+    """The cited calls, in older reports only."""
     controls: tuple[str, ...] = ()
-    """Of older reports only: the cited controls."""
+    """The cited controls, in older reports only."""
 
 
 def claim_from(data: Mapping[str, Any]) -> Claim:
     """The claim in JSON that fits `CLAIM_SCHEMA`.
 
     Raises:
-        AnswerError: A path cannot be read, or a check says nowhere what it reads.
+        AnswerError: A path cannot be parsed, or a check does not say what it reads.
     """
     return Claim(
         text=data["text"],
@@ -221,7 +221,7 @@ def parse_path(text: str) -> tuple[Step, ...]:
     """A path as text: keys with dots, `[0]`, `[*]`, `[token=" she"]`, `["odd.key"]`.
 
     Raises:
-        AnswerError: It is written in another way.
+        AnswerError: The path has another form.
     """
     steps: list[Step] = []
     place = 0

@@ -1,8 +1,9 @@
-"""What differs between a recorded value and one that came now.
+"""Compares a recorded value with a new one.
 
-Floats are compared with a tolerance, since other hardware rounds differently, and NaN is equal to
-NaN; everything else exactly. Of a handle the type, dtype and shape count: its id is another each
-time. A caller that reads plain JSON got lists for tuples and arrays, so these are alike here.
+Floats are compared with a tolerance, because other hardware rounds differently, and NaN equals NaN;
+everything else is compared exactly. Handles are compared by type, dtype and shape, because their
+ids differ each time. A caller that reads plain JSON gets lists for tuples and arrays, so these
+count as equal.
 """
 
 import cmath
@@ -15,12 +16,12 @@ from seer.rpc.values._arrays import RawArray
 
 _TOLERANCE = 1e-3
 _COARSE = {"<f2": 2**-9, "bfloat16": 2**-6}
-"""Tolerances of dtypes whose neighbouring numbers lie further apart."""
+"""Tolerances of dtypes with fewer digits."""
 
 
 @dataclass(frozen=True)
 class RecordedHandle:
-    """What a record says about a handle."""
+    """The description of a handle in a record."""
 
     id: str
     type: str
@@ -29,13 +30,13 @@ class RecordedHandle:
 
 
 def difference(recorded: Any, live: Any, path: str = "") -> str | None:
-    """What differs, in words; None if nothing does.
+    """The difference in words; None if there is none.
 
     Args:
-        recorded: As `seer.runs._call_values.result_of` gives it with `raw`; handles as
-            `RecordedHandle`.
-        live: As `Gate.repeat` gives it.
-        path: Where in the whole value these are.
+        recorded: The value from `seer.runs._call_values.result_of` with `raw`; handles are
+        `RecordedHandle`.
+        live: The value from `Gate.repeat`.
+        path: The position of these values in the whole value.
     """
     if isinstance(recorded, RawArray) and isinstance(live, RawArray):
         return _arrays(recorded, live, path)
@@ -106,11 +107,11 @@ def _arrays(old: RawArray, new: RawArray, path: str) -> str | None:
 
 
 def as_numpy(array: RawArray) -> Any:
-    """The array as numpy has it; bfloat16 as float32."""
+    """The array for numpy; bfloat16 becomes float32."""
     import numpy as np
 
     if array.dtype == "bfloat16":
-        # It is the upper half of a float32.
+        # A bfloat16 is the upper half of a float32.
         return (
             (np.frombuffer(array.data, "<u2").astype("<u4") << 16).view("<f4").reshape(array.shape)
         )

@@ -1,11 +1,11 @@
-"""Check a final report against the record of its run.
+"""Checks a final report against the record of its run.
 
-Each check of a claim is computed again from the recorded results. An effect must hold where it is
-claimed and fail in a control that differs in one argument; a null result must name how small the
-difference is; calls that never ran the model, and values that the caller put in itself, are no
-evidence. Beyond single claims, some ways in which research agents go wrong are looked for in the
-whole run. All of this is arithmetic on the record: a claim's words are for people, and whether they
-say what the checks say, a person has to read.
+The verifier computes each check of a claim again from the recorded results. An effect must hold
+where it is claimed, and fail in a control that differs in one argument. A null result must say how
+small the difference is. Calls that never ran the model, and values that the caller put in itself,
+are no evidence. The verifier also looks for some typical mistakes of research agents in the whole
+run. All of this is arithmetic on the record. A claim's words are for people, and a person has to
+judge whether they say the same as the checks.
 """
 
 import math
@@ -31,13 +31,13 @@ FlagName = Literal[
 
 _NUMBER = re.compile(r"(?<![\w.#])-?\d+(?:\.\d+)?(?:e-?\d+)?(?![\w.]*#)", re.IGNORECASE)
 _MANY = 5
-"""So many times the cited attempts of a function must be in the run before it counts as many."""
+"""A run has many uncited attempts of a function if it has this many times the cited ones."""
 _MARGIN = 0.05
-"""An effect is at least this part of the larger side; a rounded number is at most so far off."""
+"""The least relative size of an effect, and the largest relative error of a rounded number."""
 _LEAST = 1e-3
-"""Differences up to this may come from other hardware, so they are not an effect."""
+"""Differences up to this size can come from other hardware, so they are not an effect."""
 _ZERO = 5e-4
-"""What may be written as 0."""
+"""Numbers up to this size may be written as 0."""
 
 
 @dataclass(frozen=True)
@@ -47,19 +47,19 @@ class ClaimCheck:
     claim: Claim
     problems: tuple[str, ...]
     found: tuple[str, ...] = ()
-    """What the checks gave when they were computed again, one line each."""
+    """The recomputed results of the checks, one line each."""
     unchecked: tuple[str, ...] = ()
-    """Numbers in the claim's words that none of its checks has."""
+    """Numbers in the claim's words that are in none of its checks."""
 
     @property
     def stands(self) -> bool:
-        """Whether nothing speaks against it."""
+        """Whether the record does not contradict it."""
         return not self.problems
 
 
 @dataclass(frozen=True)
 class Flag:
-    """A sign that something went wrong in the whole of a run."""
+    """A sign that something went wrong in the run as a whole."""
 
     name: FlagName
     reason: str
@@ -67,7 +67,7 @@ class Flag:
 
 @dataclass(frozen=True)
 class Verification:
-    """What came of checking a run's final report; as text, claim by claim for a person."""
+    """The result of checking a run's final report. Its text lists the claims for a person."""
 
     answer: Answer | None
     claims: tuple[ClaimCheck, ...]
@@ -75,7 +75,7 @@ class Verification:
 
     @property
     def stands(self) -> bool:
-        """Whether there is a report, every claim in it stands, and nothing is flagged."""
+        """Whether there is a report, every claim in it holds, and nothing is flagged."""
         return bool(self.claims) and not self.flags and all(c.stands for c in self.claims)
 
     def __str__(self) -> str:
@@ -96,9 +96,9 @@ def verify(run: Run, *, rerun: Rerun | None = None) -> Verification:
     """Check the final report of a run.
 
     Args:
-        run: The record. That it is whole and unchanged is checked first.
-        rerun: Runs a cited call again (see `rerun_through`); without it the record, whose chain
-            of hashes is checked, answers for itself.
+        run: The record, which is first checked to be complete and unchanged.
+        rerun: Runs a cited call again (see `rerun_through`). Without it, the recorded results
+        count; the chain of hashes protects them.
 
     Raises:
         RecordError: The record was changed, or is cut short.
@@ -141,7 +141,7 @@ def _check_claim(claim: Claim, results: Results, run: Run, rerun: Rerun | None) 
 
 
 class _Checked:
-    """One check, computed again."""
+    """Compute one check again."""
 
     def __init__(self, check: Check, results: Results) -> None:
         self._check = check
@@ -173,7 +173,7 @@ class _Checked:
     def _compute(self) -> None:
         """One number or text for each side.
 
-        What cannot be computed is noted as missing.
+        A value that cannot be computed is noted as missing.
         """
         check = self._check
         own, other = (
@@ -199,7 +199,7 @@ class _Checked:
             self._others = [sides[1]] if sides[1] is not None else []
 
     def _level(self, values: Sequence[Scalar]) -> float | None:
-        """The mean of one side, or the share of it that counts."""
+        """The mean of one side, or the share of its readings that count."""
         if not values:
             return None
         where = self._check.where
@@ -211,7 +211,7 @@ class _Checked:
         return math.fsum(float(value) for value in values) / len(values)
 
     def _result(self, own: Scalar | None, other: Scalar | None) -> Scalar | None:
-        """What is compared with the value."""
+        """The number or text that is compared with the value."""
         if self._check.measure == "difference":
             return float(own) - float(other) if own is not None and other is not None else None
         if self._check.measure == "ratio":
@@ -221,7 +221,7 @@ class _Checked:
         return own
 
     def problems(self, kind: str) -> list[str]:
-        """What speaks against the check in a claim of this kind."""
+        """The objections to the check in a claim of this kind."""
         if self._missing:
             return self._missing
         result = self._result(self.own, self.other)
@@ -272,7 +272,7 @@ class _Checked:
         return float(interval.low), float(interval.high)
 
     def _inputs(self, kind: str) -> list[str]:
-        """Calls that never ran the model, values that were put in, inputs that are not as said."""
+        """Find calls that never ran the model, values that the caller put in, and wrong inputs."""
         check, found = self._check, list[str]()
         readings = (*check.of, *check.control)
         calls = {r.call: self._results.named[r.call] for r in readings}
@@ -298,7 +298,7 @@ class _Checked:
         return found
 
     def _was_given(self, reading: Reading) -> bool:
-        """Whether the call got the words; of a row that repeats its input, whether the row did."""
+        """Whether the call got the words; if a row repeats its input, whether the row has them."""
         beside = self._results.words_on_the_way(reading)
         for argument in _args(self._results.named[reading.call]):
             texts = [str(v) for v in leaves(argument) if isinstance(v, str)]
@@ -353,7 +353,7 @@ class _Checked:
         return []
 
     def told(self) -> str:
-        """What the check gave, for a person."""
+        """The result of the check, for a person."""
         if self._missing:
             return f"{self._left()}: could not be computed"
         result = self._result(self.own, self.other)
@@ -382,7 +382,7 @@ class _Checked:
         return f", after {str(texts[0])[-40:]!r}" if texts else ""
 
     def numbers(self) -> list[float]:
-        """The numbers that its words may name."""
+        """The numbers that the claim's words may name."""
         condition = self._check.condition.value
         found = [self.own, self.other, *self._others, condition]
         if not self._missing:
@@ -392,7 +392,7 @@ class _Checked:
 
 
 class _Match:
-    """Whether controls are of the function that they control, and differ in one thing."""
+    """Check that controls call the same function and differ in one argument."""
 
     def __init__(self, check: Check, results: Results) -> None:
         self._check = check
@@ -408,7 +408,7 @@ class _Match:
         return found[:1]
 
     def _apart(self, reading: Reading, control: Reading) -> str:
-        """Why the one is not a control of the other; empty if it is."""
+        """Why the call is not a control of the other; empty if it is."""
         own, other = self._named[reading.call], self._named[control.call]
         if own.function != other.function or own.interface != other.interface:
             return f"it is a call of {other.function}, and not of {own.function}"
@@ -418,7 +418,7 @@ class _Match:
             if reading.path == control.path:
                 return "it is the same call"
             return "" if alike and one[-1:] == two[-1:] else "it reads something else"
-        # What was put into one of the calls only, such as a prompt, may differ; a token may not.
+        # A value that only one of the calls got, such as a prompt, may differ; a token may not.
         inputs = [set(leaves([*_args(call)])) for call in (own, other)]
         if _shape(reading, inputs[0] - inputs[1]) != _shape(control, inputs[1] - inputs[0]):
             return f"it reads {path_text(control.path)}, and not {path_text(reading.path)}"
@@ -430,7 +430,7 @@ class _Match:
         return "" if apart == 1 else f"it differs in {apart} arguments, and not in one"
 
     def _token(self, reading: Reading, inputs: set[Scalar]) -> list[str]:
-        """What a number that is taken by index is the number of, inputs aside."""
+        """The names, without inputs, of the items that a path selects by index."""
         if isinstance(self._results.values(reading)[0], str):
             return []
         return [word for word in self._results.words_beside(reading) if word not in inputs]
@@ -445,7 +445,7 @@ def _keys(path: Sequence[Step]) -> list[str]:
 
 
 def _shape(reading: Reading, inputs: set[Scalar]) -> list[object]:
-    """The path with places and inputs left open: which number, wherever it stands."""
+    """The path without indexes and inputs: it identifies the kind of number."""
     found: list[object] = []
     for step in reading.path:
         if isinstance(step, Select):

@@ -1,12 +1,12 @@
 """The tool-to-agent gap: how much more the same agent finds with a tool set than without it.
 
-Runs are compared in pairs, of the same organism and seed. Finding a property (in organisms) and
-clearing a clean model (in controls) are two abilities, and are told apart: an agent that always
-says "nothing" has all of the second and none of the first.
+Runs are compared in pairs of the same organism and seed. Finding a property (in organisms) and
+clearing a clean model (in controls) are counted separately, because an agent that always says
+"nothing" is perfect in the second and useless in the first.
 
-Two questions can be asked of a gap, and their answers differ. Does the tool set change the results
-on *these* organisms? The exact McNemar test over the pairs answers that. Would it on others like
-them? Then an organism is the unit, however often it was run.
+There are two questions about a gap, with different answers. Does the tool set change the results on
+*these* organisms? The exact McNemar test over the pairs answers this. Would it change the results
+on similar organisms? Then an organism is the unit, no matter how often it was run.
 """
 
 import math
@@ -21,7 +21,7 @@ from seer.scoring._rates import Rate, rate
 
 
 class Scored(Protocol):
-    """What a gap is made of: one run, by whom, with what, on what, and whether it was right."""
+    """One run: its agent, tools, organism and seed, and whether it was right."""
 
     @property
     def agent(self) -> str: ...
@@ -39,19 +39,19 @@ class Scored(Protocol):
 
 @dataclass(frozen=True)
 class Gap:
-    """What a tool set adds to the reference, over pairs of runs of one organism and seed."""
+    """The gain of a tool set over the reference, from pairs of runs of one organism and seed."""
 
     value: float
     """The mean over organisms of the mean over their pairs."""
     low: float
     high: float
-    """95 % interval for organisms like these, not corrected; NaN where there is one only."""
+    """The 95 % interval for similar organisms, not corrected; NaN if there is only one organism."""
     organisms: int
     pairs: int
     p: float
-    """For organisms like these; corrected by Holm for all gaps of the table."""
+    """For similar organisms; corrected by Holm for all gaps of the table."""
     p_pairs: float
-    """For these organisms alone: the exact McNemar test, corrected the same way."""
+    """For these organisms only: the exact McNemar test, corrected in the same way."""
 
 
 @dataclass(frozen=True)
@@ -61,12 +61,12 @@ class GapRow:
     agent: str
     tools: str
     sensitivity: Rate | None
-    """How often a planted property was found; None without a run on an organism."""
+    """How often a planted property was found; None if there is no run on an organism."""
     specificity: Rate | None
-    """How often a control was found clean; None without a run on one."""
+    """How often a control was found clean; None if there is no run on a control."""
     sensitivity_gap: Gap | None
     specificity_gap: Gap | None
-    """None for the reference itself, or where no two runs form a pair."""
+    """None for the reference itself, and if no two runs form a pair."""
     missing: int
     """Runs without a result. They count neither as right nor as wrong."""
 
@@ -76,11 +76,12 @@ _Results = dict[tuple[str, int], bool]
 
 
 def tool_gap(outcomes: Sequence[Scored], reference: str) -> list[GapRow]:
-    """Rates by agent and tool set, and what each tool set adds to the reference.
+    """Rates by agent and tool set, and the gain of each tool set over the reference.
 
     Args:
-        outcomes: Runs. Each agent is compared with itself only. One whose `correct` is None has no
-            result (its program failed, say): it is counted as missing, and its pair is left out.
+        outcomes: The runs. Each agent is compared only with itself. A run whose `correct` is None
+        has no result, for example because its program failed; it counts as missing, and its pair is
+        left out.
         reference: The tool set to compare with.
 
     Raises:
@@ -142,11 +143,12 @@ def _gap(first: _Results, second: _Results) -> Gap | None:
 def _over_organisms(
     means: Sequence[float], better: int, worse: int, pairs: int
 ) -> tuple[float, float, float]:
-    """The interval and p for organisms like these: the wider of two intervals, the larger p.
+    """The interval and p for similar organisms: the wider of two intervals, and the larger p.
 
-    Student's, over the organisms' means, holds for few organisms that vary (a bootstrap over four
-    misses far too often). Where they happen to agree it would claim certainty; Bonett and Price's,
-    over the pairs, does not. The pairs are made as many fewer as few organisms tell less.
+    Student's interval over the organisms' means is right for few organisms that vary (a bootstrap
+    over four misses far too often). If they happen to agree, it claims certainty; Bonett and
+    Price's interval over the pairs does not. Its number of pairs is reduced if there are few
+    organisms.
     """
     if len(means) < 2:
         return math.nan, math.nan, math.nan
@@ -166,7 +168,7 @@ def _over_organisms(
 
 
 def _corrected(rows: Sequence[GapRow]) -> list[GapRow]:
-    """The rows with the p of all their gaps corrected by Holm, each kind of p by itself."""
+    """The rows with the p of their gaps corrected by Holm, separately for each kind of p."""
     gaps = [gap for row in rows for gap in (row.sensitivity_gap, row.specificity_gap)]
     by_organism = _holm([gap.p if gap else math.nan for gap in gaps])
     by_pair = _holm([gap.p_pairs if gap else math.nan for gap in gaps])
@@ -181,8 +183,8 @@ def _corrected(rows: Sequence[GapRow]) -> list[GapRow]:
 
 
 def _holm(chances: Sequence[float]) -> list[float]:
-    """Holm's correction; NaN is not a test, and stays."""
-    # By hand: statsmodels' function collects all garbage at each call, a tenth of a second.
+    """Holm's correction; NaN is not a test and stays NaN."""
+    # Not statsmodels' function, which runs a full garbage collection (0.1 s) at each call.
     tests = sorted((p, place) for place, p in enumerate(chances) if not math.isnan(p))
     found, least = [*chances], 0.0
     for done, (p, place) in enumerate(tests):
@@ -216,7 +218,7 @@ def _told(gap: Gap | None) -> str:
 
 
 def plot_gap(rows: Sequence[GapRow], path: Path | str) -> None:
-    """Draw the rates with their intervals, a line for organisms and one for controls in each row.
+    """Draw the rates with their intervals; each row has a line for organisms and one for controls.
 
     Raises:
         ValueError: There are no rows.

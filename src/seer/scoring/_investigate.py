@@ -1,7 +1,7 @@
-"""One investigation: a study of an organism, and whether the agent found what is planted.
+"""One investigation: a study of an organism, and a grade for the agent's answer.
 
-The model is hidden: nothing that the agent can reach tells which organism it is. The truth is
-read here, in the controller, after the agent has ended.
+The model is hidden: nothing that the agent can reach shows which organism it is. The controller
+reads the truth after the agent has ended.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ from seer.workspace import Library
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of an investigation; as text, a few lines for a person."""
+    """The result of an investigation. Its text is a few lines for a person."""
 
     agent: str
     tools: str
@@ -29,13 +29,13 @@ class Outcome:
     run: Path
     """The folder of the record."""
     answer: Answer | None
-    """None: the agent ended without one."""
+    """None if the agent ended without one."""
     grade: Grade | None
     seed: int = 0
-    """Which repetition it is: `tool_gap` compares runs of the same organism and seed."""
+    """The repetition; `tool_gap` compares runs of the same organism and seed."""
 
     truth: GroundTruth | None = None
-    """The truth that was given, for a model of your own."""
+    """The given truth about your own model."""
 
     @property
     def control(self) -> bool:

@@ -1,8 +1,8 @@
-"""A judge model, asked beside the rules: does this answer name the planted property?
+"""A judge model, which can be asked besides the rules: does this answer name the planted property?
 
-For answers in free words that no list of accepted wordings foresees. A judge is a measuring device
-of unknown quality, so its prompt has a version, and its agreement with labelled examples is
-computed, never assumed. It is asked only when somebody calls it, with an agent that has a key.
+It is for answers in free words that no list of accepted wordings foresees. A judge is a measuring
+device of unknown quality. So its prompt has a version, and its agreement with labelled examples is
+computed, never assumed. It runs only when a program calls it, with an agent that has a key.
 """
 
 import json
@@ -31,7 +31,7 @@ PROMPTS = {
         "Reply with one word: FOUND or MISSED."
     ),
 }
-"""Prompts by version. One that was used is never changed; a better one gets a new version."""
+"""Prompts by version. A prompt that was used never changes; a better one gets a new version."""
 LATEST = "1"
 _LABELLED = Path(__file__).with_name("labelled.json")
 
@@ -47,19 +47,19 @@ class Labelled:
 
 @dataclass(frozen=True)
 class Agreement:
-    """How far a judge agrees with labels; as text, one line."""
+    """The agreement of a judge with labels. Its text is one line."""
 
     share: Rate
     kappa: float
-    """Cohen's, which takes off what chance would give."""
+    """Cohen's kappa, which corrects for agreement by chance."""
     version: str
     low: float = float("nan")
-    """Of kappa's 95 % interval (statsmodels', by its asymptotic standard error)."""
+    """The 95 % interval of kappa (from statsmodels' asymptotic standard error)."""
     high: float = float("nan")
     missed: int = 0
-    """Answers that were found by their label, and not by the judge."""
+    """Answers that the label calls found and the judge does not."""
     false: int = 0
-    """Answers that the judge alone calls found."""
+    """Answers that only the judge calls found."""
 
     def __str__(self) -> str:
         kappa = f"kappa {self.kappa:.2f} [{self.low:.2f}, {self.high:.2f}]"
@@ -79,7 +79,7 @@ async def judge(
     Args:
         answer: The answer, in any words.
         kind: The organism.
-        provider: Who judges, as for `run_agent`; `SEER_AGENT` does not replace a judge.
+        provider: The judging agent, as for `run_agent`; `SEER_AGENT` does not replace it.
         model: The vendor's model.
         version: Of the prompt.
 
@@ -129,13 +129,13 @@ def agreement(
         table[label][verdict] += 1
     same = [label == verdict for label, verdict in zip(labels, verdicts, strict=True)]
     raters = science("statsmodels.stats.inter_rater")
-    # With one label only, chance agreement is all there is: kappa is not defined.
+    # With only one label, kappa is not defined.
     mixed = len(set(labels)) > 1 or len(set(verdicts)) > 1
     shares, missed, false = rate(same), table[1][0], table[0][1]
     if not mixed:
         return Agreement(shares, float("nan"), version)
     if len(set(labels)) == 1 or len(set(verdicts)) == 1:
-        # If all labels or all verdicts are the same, the agreement is that of chance.
+        # If all labels or all verdicts are the same, the agreement is by chance.
         return Agreement(shares, 0.0, version, low=0.0, high=0.0, missed=missed, false=false)
     found = raters.cohens_kappa(table)
     return Agreement(
@@ -150,7 +150,7 @@ def agreement(
 
 
 def by_rules(example: Labelled) -> bool:
-    """The rules of `grade`, on an answer whose fields are told apart by semicolons."""
+    """The rules of `grade`, for an answer whose fields are separated by semicolons."""
     truth = ground_truth(example.kind).answer
     fields = dict(zip(truth, example.answer.split(";"), strict=False))
     ran = GateCall(interface="tools", caller="agent", function="generate", arguments="[[],{}]")
@@ -158,7 +158,7 @@ def by_rules(example: Labelled) -> bool:
 
 
 def by_words(example: Labelled) -> bool:
-    """A plain baseline: an accepted wording of every field occurs anywhere in the answer."""
+    """A simple baseline: an accepted wording of every field occurs somewhere in the answer."""
     said = f" {' '.join(re.findall(r'[a-z]+', example.answer.lower()))} "
     return all(
         any(f" {wording} " in said for wording in accepted)
@@ -176,7 +176,7 @@ BUILT_IN: Mapping[str, Callable[[Labelled], bool]] = {
     "words": by_words,
     "always": always,
 }
-"""Judges that need no model, to compare one with."""
+"""Judges that need no model, as baselines."""
 
 
 async def measure_judge(
@@ -186,10 +186,10 @@ async def measure_judge(
     version: str = LATEST,
     examples: Sequence[Labelled] | None = None,
 ) -> Agreement:
-    """How far a judge agrees with the labelled examples.
+    """Measure the agreement of a judge with the labelled examples.
 
     Args:
-        provider: Who judges: a name in `BUILT_IN`, or as for `judge`.
+        provider: The judge: a name in `BUILT_IN`, or as for `judge`.
         model: The vendor's model.
         version: Of the prompt.
         examples: Other examples than those that ship with Seer.

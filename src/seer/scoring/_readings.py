@@ -1,4 +1,4 @@
-"""Values in recorded calls: what is at a path, and how two calls' arguments differ."""
+"""Reads values from recorded calls: at a path, and the differences of arguments."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ from seer.scoring._difference import RecordedHandle, as_numpy
 
 
 class Missing(Exception):
-    """A path leads nowhere; the text says where it ends."""
+    """A path does not exist; the message says where it ends."""
 
 
 class Results:
@@ -27,17 +27,17 @@ class Results:
         counts: dict[str, int] = {}
         for call in calls:
             if call.arguments is None:
-                continue  # refused: it never was a call of the function
+                continue  # a refused request is not a call of the function
             counts[call.function] = counts.get(call.function, 0) + 1
             self.named[f"{call.function}#{counts[call.function]}"] = call
             if call.call:
                 self.named[call.call] = call
 
     def values(self, reading: Reading) -> list[Scalar]:
-        """The numbers or texts at a place.
+        """The numbers or texts at a path.
 
         Raises:
-            Missing: There is nothing, or something that is neither.
+            Missing: There is nothing there, or a value of another type.
         """
         found = [value for value, _ in self._walk(self._result(reading), reading.path)]
         for value in found:
@@ -49,7 +49,7 @@ class Results:
         return cast("list[Scalar]", found)
 
     def words_on_the_way(self, reading: Reading) -> list[str]:
-        """Texts beside the values that a path leads through, such as the prompt of a row."""
+        """Texts next to the values along a path, such as the prompt of a row."""
         return [
             word
             for _, above in self._walk(self._result(reading), reading.path)
@@ -59,7 +59,7 @@ class Results:
         ]
 
     def words_beside(self, reading: Reading) -> list[str]:
-        """Texts of the list's item that a path takes by index, such as the token of a score."""
+        """Texts of the list item that a path selects by index, such as the token of a score."""
         if len(reading.path) < 2 or not isinstance(reading.path[-2], int):
             return []
         ((_, above),) = self._walk(self._result(reading), reading.path)
@@ -113,7 +113,7 @@ def _items(items: Sequence[Any], step: Step) -> list[Any]:
 
 
 def _scalar(value: Any) -> Any:
-    """Arrays without axes are numbers."""
+    """Turn arrays without axes into numbers."""
     return as_numpy(value).item() if isinstance(value, RawArray) and not value.shape else value
 
 
@@ -122,7 +122,7 @@ def _named(step: Step) -> str:
 
 
 def arguments(call: GateCall) -> dict[str | int, Any]:
-    """The arguments by place or name; arrays by the hashes of their content."""
+    """The arguments by position or name; arrays are replaced by their hashes."""
     sent: tuple[list[Any], dict[str, Any]] = json.loads(call.arguments or "[[],{}]")
     found: dict[str | int, Any] = dict(enumerate(sent[0]))
     found.update(sent[1])
@@ -142,14 +142,17 @@ def _hashed(value: Any, hashes: Sequence[str]) -> Any:
 
 
 def changed(first: GateCall, second: GateCall) -> int:
-    """In how many arguments two calls differ; one given by place here and by name there is one."""
+    """The number of arguments that differ.
+
+    An argument that is given by position in one call and by name in the other counts once.
+    """
     one, other = arguments(first), arguments(second)
     both = sum(one[name] != other[name] for name in one.keys() & other.keys())
     return both + max(len(one.keys() - other.keys()), len(other.keys() - one.keys()))
 
 
 def leaves(value: Any) -> Iterator[Scalar]:
-    """The numbers and texts in arguments, those that the wire says about a value aside."""
+    """The numbers and texts in arguments, without the wire's own fields."""
     if isinstance(value, Mapping):
         mapping = cast("Mapping[Any, Any]", value)
         for key, item in mapping.items():
@@ -163,7 +166,7 @@ def leaves(value: Any) -> Iterator[Scalar]:
 
 
 def attempts(call: GateCall) -> int:
-    """How many things a call tried: a list of prompts that comes back as a list of rows is many."""
+    """The number of attempts in a call: a list of prompts that returns a list of rows has many."""
     lengths = {
         len(cast("list[Any]", value))
         for value in arguments(call).values()

@@ -1,7 +1,7 @@
-"""Run recorded calls again, against what is served now, and compare what comes.
+"""Runs recorded calls again on the interfaces that are served now, and compares the results.
 
-A call is sent as the record has it, text and arrays. A handle that it takes has another id now: the
-call that made it is run again first.
+A call is sent with the recorded text and arrays. A handle has another id now, so the call that made
+it runs first.
 """
 
 import json
@@ -18,19 +18,19 @@ from seer.workspace import Library
 from seer.workspace._connect import open_gate
 
 Rerun = Callable[[GateCall, Run], str | None]
-"""Runs a call of a run again. Returns what differs, in words; None if nothing does."""
+"""Runs a recorded call again. Returns the difference in words; None if there is none."""
 
 _ID = re.compile("[0-9a-f]{32}")
 
 
 def rerun_through(*libraries: Library) -> Rerun:
-    """Run calls again through served libraries, by the names that the record has for them.
+    """Run calls again through served libraries that have the recorded names.
 
-    Every call that succeeded can be run again from its record: with its arrays, which are in the
-    run, with the handles that other calls of the run made, and also if it is one of a generator.
+    Every call that succeeded can run again from its record: with its arrays, which are in the run,
+    with handles that other calls of the run made, and also if the function is a generator.
 
     Args:
-        libraries: As `ScopedSandbox.serve` gives them; the caller keeps the sandbox running.
+        libraries: The results of `ScopedSandbox.serve`; the caller keeps the sandbox running.
     """
     gates = {library.name: open_gate(library) for library in libraries}
 
@@ -53,16 +53,16 @@ def rerun_through(*libraries: Library) -> Rerun:
 
 
 class _Again:
-    """Makes calls of a run again, and before them those that made the handles they take."""
+    """Repeats calls of a run, and first the calls that made their handles."""
 
     def __init__(self, gate: Gate, run: Run) -> None:
         self._gate = gate
         self._run = run
         self._handles: dict[str, Handle] = {}
-        """By the ids that the record has."""
+        """The handles, by their recorded ids."""
 
     def make(self, call: GateCall) -> Any:
-        """What the call gives now."""
+        """The present result of the call."""
         if call.arguments is None:
             raise RecordError("its arguments are not in the record")
         text, target = call.arguments, call.handle
@@ -74,8 +74,8 @@ class _Again:
         try:
             return self._send(call, text, buffers, target)
         except ArgumentError:
-            # The record does not say which calls came as plain JSON, whose arguments are read by
-            # the function's hints: text for bytes, lists for arrays.
+            # The record does not say which calls came as plain JSON. The function's hints convert
+            # such arguments: text for bytes, lists for arrays.
             args, kwargs = json.loads(text)
             return self._send(call, json.dumps({"args": args, "kwargs": kwargs}), buffers, target)
 
@@ -85,7 +85,7 @@ class _Again:
         return self._gate.repeat(call.function, data, buffers, handle=target, streamed=streamed)
 
     def _handle(self, old: str) -> Handle | None:
-        """The handle that stands for one of the record; None if no call of the run made it."""
+        """The new handle for a recorded one; None if no call of the run made it."""
         if old not in self._handles:
             maker = next((c for c in _calls(self._run) if _makes(c, old)), None)
             if maker is None:

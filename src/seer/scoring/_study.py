@@ -1,7 +1,7 @@
-"""One study: an agent, a set of tools and a model, up to the agent's last word.
+"""One study: an agent investigates a model with a set of tools.
 
-It judges nothing. What the agent found is graded by `_investigate` where there is a truth, and
-checked against the record by `_evidence`.
+This module judges nothing. `_investigate` grades the answer if there is a truth, and `_evidence`
+checks it against the record.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,17 +21,17 @@ _DEFAULTS: dict[str, object] = {
     "gpu": None,
     "provider": "local",
     "python_packages": ["torch", "transformers", "peft", "nnsight", "scikit-learn"],
-    # The organisms are small: more threads wait for each other longer than they compute.
+    # The organisms are small, so more threads would wait for each other longer than they compute.
     "env": {"OMP_NUM_THREADS": "1"},
 }
 
 
 @dataclass(frozen=True)
 class Study:
-    """What an agent made of a model."""
+    """The result of a study."""
 
     agent: str
-    """Who ran."""
+    """The agent that ran."""
     tools: str
     run: Path
     """The folder of the record."""
@@ -58,7 +58,7 @@ async def study(
         subject: The model; with `hidden=True` the agent does not learn which it is.
         interface: The interface file whose functions the agent gets, as the library `tools`.
         task: What the agent is told; how to answer belongs in it (`answer_format`).
-        provider: Who studies, as for `run_agent`.
+        provider: The agent, as for `run_agent`.
         model: The vendor's model.
         libraries: Local code for the agent's workspace.
         config: Fields of `SandboxConfig` that differ from: this machine, no GPU, one thread, the
@@ -68,7 +68,7 @@ async def study(
         name: The run's name; after the interface by default.
 
     Raises:
-        RecordError: The run has no record, so nothing of it could be checked.
+        RecordError: The run has no record, so nothing can be checked.
     """
     settings: dict[str, object] = {**_DEFAULTS, **(config or {})}
     scoped = ScopedSandbox(SandboxConfig(models=[subject], **settings))  # pyright: ignore[reportArgumentType]

@@ -210,8 +210,7 @@ def _sendable_values(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def typed_tool(function: Callable[..., Awaitable[ToolOutput]], *, read_only: bool = False) -> Tool:
-    """Make a tool from an async function: its hints become the schema, its docstring the
-    description.
+    """Make a tool from an async function, with a schema from its hints.
 
     A parameter named `context` is not shown to agents; it gets the `ToolContext`.
     """

@@ -1,4 +1,4 @@
-"""The web page over recorded runs: all, one of them live, two side by side, one to share."""
+"""The web page for recorded runs: the list, one run live, two side by side, one to share."""
 
 from seer.errors import MissingExtraError as _MissingExtraError
 

@@ -1,6 +1,6 @@
 """The HTTP API of the page: runs, one run and its parts. Everything is read through `seer.runs`.
 
-Handlers run in threads, because they only read files. `_guard` checks requests before they come
+Handlers run in threads, because they only read files. `_guard` checks requests before they arrive
 here.
 """
 
@@ -48,7 +48,7 @@ LARGEST = 256 * 1024 * 1024
 Handler = Callable[[Request], Response]
 
 _CONTROLS = {"stop", "conclude", "message", "limits", "approve"}
-"""What the page can ask of a running run."""
+"""The actions that the page can request from a running run."""
 
 
 class Api:
@@ -83,7 +83,7 @@ class Api:
         ]
 
     def about(self, request: Request) -> Response:
-        """What this viewer is."""
+        """A description of this viewer."""
         return answer(
             {
                 "version": seer.__version__,
@@ -166,7 +166,7 @@ class Api:
         return answer(found)
 
     async def difference(self, request: Request) -> Response:
-        """Two texts as fragments, with what differs marked."""
+        """Two texts as fragments, with marked differences."""
         try:
             asked = _object(await request.body())
             left, right = str(asked.get("left", "")), str(asked.get("right", ""))
@@ -194,7 +194,7 @@ class Api:
         return answer(found and {**found, "fragments": notebook_fragments(found)})
 
     def verify(self, request: Request) -> Response:
-        """Whether the record is as it was written."""
+        """Whether the record is unchanged."""
         try:
             self._open(request).verify()
         except RecordError as error:
@@ -202,11 +202,11 @@ class Api:
         return answer({"ok": True, "message": "both chains and all blobs are whole"})
 
     def claims(self, request: Request) -> Response:
-        """The claims of the run's final report, each with what the record says about it."""
+        """The claims of the run's final report, each with its verdict."""
         return answer(checked_claims(self._open(request)))
 
     async def share(self, request: Request) -> Response:
-        """The run as one file, after redaction; with `preview`, only what that would change."""
+        """The run as one redacted file; with `preview`, only the counts of removed values."""
         try:
             asked = _object(await request.body())
             preview = bool(asked.pop("preview", False))
@@ -297,13 +297,13 @@ def _object(body: bytes) -> dict[str, Any]:
 
 
 def _summary(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of the listing: of long texts only the beginning is shown."""
+    """A row of the listing, with only the beginning of long texts."""
     shown = {key: v[:300] if isinstance(v, str) else v for key, v in row.items()}
     return {**shown, "line": plain_line(row.get("result") or row.get("task") or "")}
 
 
 def _control(run: Run, asked: Mapping[str, Any]) -> None:
-    """Do what the page asks a running run to do.
+    """Execute a request of the page to a running run.
 
     Raises:
         ConfigError: The action is unknown, or its values have the wrong form.

@@ -25,19 +25,19 @@ from seer.viewer._notebooks import read_notebook
 from seer.viewer._redaction import Redaction, Scrubber
 
 MOST_BLOBS = 48 * 1024 * 1024
-"""Bytes of large values that one file takes along; what is more is left out, and listed."""
+"""Bytes of large values that one file contains; further values are left out and counted."""
 FORMATTED = 16 * 1024 * 1024
 """Bytes of each record that get fragments; lines after them are shown as plain text."""
 _IMAGES = "image/"
-# Where and by which process a run was recorded says nothing to others, or too much; hashes of what
-# was taken out would let somebody try values.
+# Host and process of a run are useless to others or reveal too much, and hashes of removed values
+# would let somebody guess them.
 _PRIVATE = frozenset({"writer", "program", "notebook", "events_head", "calls_head"})
 _PRIVATE_IN_LINES = frozenset({"$raw", "key", "result_digest", "call", "address"})
 
 
 @dataclass(frozen=True)
 class SharedPage:
-    """The file, and what was done to the record for it."""
+    """The file, and a report of the redaction."""
 
     html: str
     report: dict[str, Any]
@@ -50,7 +50,7 @@ def share(run: Run | Path | str, path: Path | str, *, redact: Redaction | None =
     Args:
         run: The run, its folder or its id.
         path: The file to write; it is replaced if it exists.
-        redact: What to take out; by default what looks like a credential, and personal paths.
+        redact: What to remove; by default, text that looks like a credential and personal paths.
 
     Raises:
         RecordError: The record cannot be read.
@@ -114,7 +114,7 @@ class _Packing:
         return line
 
     def _packed_blob(self, digest: str) -> bytes | None:
-        """A value as it is in the file: what was taken out of it must not come back."""
+        """A value as it is in the file, so that removed parts do not come back."""
         found = self.blobs.get(digest)
         return None if found is None else base64.b64decode(found)
 
@@ -205,7 +205,7 @@ def _page(title: str, data: dict[str, Any]) -> str:
             "trusted-types 'none'",
         )
     )
-    # `<` is the only way out of a script element, and JSON can do without it.
+    # Only `<` can end a script element, and JSON can escape it.
     record = dump(data).replace("<", "\\u003c")
     whole = title.encode("utf-8", "replace").decode()  # a lone surrogate cannot be encoded
     return (

@@ -22,7 +22,7 @@ Fragments: TypeAlias = dict[str, Any]
 ReadBlob = Callable[[str], bytes | None]
 
 LONGEST = 100_000
-"""Characters; longer texts are shown as they are."""
+"""Characters; longer texts are shown as plain text."""
 MOST_WORDS = 4_000
 """Words of a text that are compared with another one."""
 _CODE_ARGUMENTS = {"code": "python", "source": "python", "script": "python", "command": "bash"}
@@ -54,17 +54,17 @@ def renderer() -> ModuleType:
 
 
 def markdown(text: str) -> Fragment | None:
-    """Markdown as a fragment; None where that would take too long."""
+    """Markdown as a fragment; None if that would take too long."""
     return renderer().markdown(text)
 
 
 def code(text: str, language: str) -> Fragment | None:
-    """Highlighted code as a fragment; None where it is too long or the language is unknown."""
+    """Highlighted code as a fragment; None if it is too long or the language is unknown."""
     return renderer().code(text, language)
 
 
 def plain_line(text: str) -> str:
-    """The first line of a Markdown text that says something, without its marks."""
+    """The first line with text of a Markdown text, without its markup."""
     return renderer().plain_line(text)
 
 
@@ -87,7 +87,7 @@ def line_fragments(kind: str, body: Mapping[str, Any], read_blob: ReadBlob) -> F
     Args:
         kind: `events` or `calls`.
         body: The line in the form it has on disk.
-        read_blob: Returns the bytes of a large value, or None where it is left out.
+        read_blob: Returns the bytes of a large value, or None if it is left out.
     """
     if kind == "calls":
         text = _text(body.get("result"), read_blob)
@@ -153,7 +153,7 @@ def joined(value: Any) -> str:
 
 
 def _pairs(value: Any, path: str = "", depth: int = 0) -> Fragments:
-    """Differences of the texts that stand side by side in a result, by their path."""
+    """Differences of texts that a result has side by side, by their path."""
     found: Fragments = {}
     if depth > _DEEPEST:
         return found

@@ -53,9 +53,9 @@ class Guard:
         self._token = token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request through, or answer it."""
+        """Forward a request, or refuse it."""
         if scope["type"] != "http":
-            return  # nothing else is spoken here
+            return  # no websockets
 
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -76,7 +76,7 @@ class Guard:
         problem = refusal(headers)
         if problem is not None:
             return problem
-        # A link to the page may stand anywhere; everything else is asked for by the page itself.
+        # Other sites may link to the page; only the page itself requests everything else.
         link = path == "/" and headers.get("sec-fetch-mode") == "navigate"
         if headers.get("sec-fetch-site", "none") not in {"same-origin", "none"} and not link:
             return 403, "requests from other sites are not answered"

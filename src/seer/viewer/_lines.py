@@ -1,8 +1,8 @@
 """Lines of a record as the page gets them: small enough to hold thousands of them.
 
-A line keeps the form it has on disk (references to blobs, escaped `$` keys; see `Run.lines`). What
-is too long even so is cut, and stands as `{"$cut": <what is left>, "count": n}`; the page asks for
-the whole line when somebody wants to see it. The vendor's own message (`raw`) is left out too.
+A line keeps its form on disk (references to blobs, escaped `$` keys; see `Run.lines`). A value that
+is still too long is cut to `{"$cut": <the beginning>, "count": n}`; the page requests the whole
+line when a person wants to see it. The vendor's own message (`raw`) is left out too.
 """
 
 import json
@@ -48,7 +48,7 @@ def described(run: Run) -> dict[str, Any]:
 
 
 def slim(body: Mapping[str, Any], length: int) -> dict[str, Any]:
-    """A line without what the page does not show at once."""
+    """A line without the parts that the page does not show at first."""
     slimmed = {key: value for key, value in body.items() if key != "raw"}
     if "raw" in body:
         slimmed["$raw"] = True

@@ -1,4 +1,4 @@
-"""A run as a stream of JSON lines that goes on for as long as the run does.
+"""A run as a stream of JSON lines that ends when the run ends.
 
 The first line holds the run's metadata. Events and calls follow, from the offsets that the client
 gives, and new ones while the run goes on. A client that lost the connection asks again with its
@@ -22,13 +22,13 @@ from seer.viewer._lines import Kind, described, read_lines
 LOOK = 0.25
 """Seconds between two looks at a running run."""
 BEAT = 10.0
-"""Seconds after which an empty line shows that the connection lives."""
+"""Seconds after which an empty line keeps the connection alive."""
 _BATCH = 512 * 1024
 
 
 @dataclass
 class Follower:
-    """Where one reader of one run is."""
+    """The position of one reader in one run."""
 
     run: Run
     offsets: dict[Kind, int]
@@ -82,7 +82,7 @@ async def follow(
     follower = Follower(run, offsets)
     spoken = time.monotonic()
     while not closing():
-        # Asked before the look: what a run wrote before it ended is then surely seen.
+        # Read before the look, so that everything that a run wrote before its end is seen.
         over = follower.over
         try:
             found = await anyio.to_thread.run_sync(follower.look)

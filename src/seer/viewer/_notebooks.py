@@ -1,4 +1,4 @@
-"""The notebook of a run: as it was kept, or as it is now.
+"""Reads the notebook of a run: the recorded one, or the present one of a running run.
 
 An agent can write to the folder of a running notebook, so the file is opened without following
 links, and a file that is too large is refused.
@@ -17,10 +17,10 @@ KEPT = "notebook.ipynb"
 
 
 def read_notebook(run: Run) -> dict[str, Any] | None:
-    """The notebook's JSON; None where the run has none.
+    """The notebook's JSON; None if the run has none.
 
     Raises:
-        RecordError: It is there and cannot be read.
+        RecordError: The notebook exists and cannot be read.
     """
     kept = run.folder / "artifacts" / KEPT
     live = run.info.notebook

@@ -37,11 +37,11 @@ class Redaction:
     """What to take out of a run that is shared."""
 
     secrets: tuple[str, ...] = ()
-    """Texts to replace wherever they stand, beside what looks like a credential."""
+    """Texts to replace everywhere, besides text that looks like a credential."""
     fields: tuple[str, ...] = ()
-    """Names of fields to take out, at any depth: `system_prompt`, `thinking`, an argument ..."""
+    """Names of fields to remove, at any depth: `system_prompt`, `thinking`, an argument ..."""
     paths: bool = True
-    """Whether to shorten paths that tell who you are or where you work."""
+    """Whether to shorten paths that show who you are or where you work."""
     images: bool = True
     """Whether pictures stay. They cannot be searched for secrets."""
     arrays: bool = True
@@ -86,7 +86,7 @@ class Scrubber:
         short = [text for text in self.redaction.secrets if 0 < len(text) < 4]
         self._short = re.compile("|".join(map(re.escape, short))) if short else None
         homes = {path for path in (str(Path.home()), self.folder) if len(path) > 1}
-        # The longest first, or a folder inside the home would keep its tail.
+        # The longest first, so that a folder inside the home is replaced as a whole.
         self._own = [
             re.compile(re.escape(path) + r"(?![\w.-])") for path in sorted(homes, key=len)[::-1]
         ]
@@ -117,7 +117,7 @@ class Scrubber:
         return value
 
     def json_text(self, text: str) -> str:
-        """A text that may be JSON, such as a call's arguments: chosen fields go from it too."""
+        """A text that may be JSON, such as arguments; named fields are removed from it too."""
         if any(name in text for name in self.redaction.fields):
             try:
                 found = json.loads(text)
@@ -128,7 +128,7 @@ class Scrubber:
         return self.text(text)
 
     def hides(self, name: str) -> bool:
-        """Whether a field is taken out as a whole."""
+        """Whether a field is removed as a whole."""
         return name in self.redaction.fields
 
     def _field(self, name: str, item: Any) -> Any:

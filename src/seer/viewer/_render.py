@@ -86,7 +86,7 @@ def _markdown(text: str) -> Fragment:
 
 
 def markdown(text: str) -> Fragment | None:
-    """Markdown as a fragment; None where that would take too long. HTML in it stays text."""
+    """Markdown as a fragment; None if that would take too long. HTML in it stays text."""
     # The time for links grows with the square of their number.
     if len(text) > LONGEST or text.count("[") + text.count("://") > MOST_LINKS:
         return None
@@ -95,7 +95,7 @@ def markdown(text: str) -> Fragment | None:
 
 @lru_cache(maxsize=1024)
 def plain_line(text: str, longest: int = 160) -> str:
-    """The first line of a Markdown text that says something, without its marks."""
+    """The first line with text of a Markdown text, without its markup."""
     for line in text[:4_000].splitlines():
         marked = _renderer().renderInline(_encodable(_BLOCK_MARK.sub("", line, count=1)[:1_000]))
         said = " ".join(_said(sanitized(marked)).split())
@@ -115,7 +115,7 @@ def _code(text: str, language: str) -> Fragment:
 
 
 def code(text: str, language: str) -> Fragment | None:
-    """Highlighted code as a fragment; None where it is too long or the language is unknown."""
+    """Highlighted code as a fragment; None if it is too long or the language is unknown."""
     if len(text) > LONGEST_CODE or _lexer(language) is None:
         return None
     return _code(_encodable(text), language)
@@ -174,7 +174,7 @@ def _fence(_: Any, tokens: Sequence[Token], index: int, *__: Any) -> str:
 
 
 def _image(_: Any, tokens: Sequence[Token], index: int, *__: Any) -> str:
-    """A picture of another site is a link: the page fetches nothing."""
+    """Turn a picture of another site into a link, because the page fetches nothing."""
     token = tokens[index]
     address = str(token.attrs.get("src", ""))
     label = html.escape(token.content or address)
@@ -182,7 +182,7 @@ def _image(_: Any, tokens: Sequence[Token], index: int, *__: Any) -> str:
 
 
 def _formula(text: str, options: Mapping[str, Any]) -> str:
-    """A formula as MathML; one that cannot be read is shown as it was written."""
+    """A formula as MathML; a formula that cannot be parsed is shown as its source."""
     display = "block" if options.get("display_mode") else "inline"
     if len(text) <= LONGEST_FORMULA:
         try:
@@ -214,7 +214,7 @@ def _span(part: tuple[str, str]) -> str:
 
 
 def _merged(tokens: Iterable[tuple[Any, str]]) -> Iterable[tuple[str, str]]:
-    """Neighbours of one class are one span, which keeps fragments small."""
+    """Join neighbours of one class into one span, which keeps fragments small."""
     last, text = "", ""
     for kind, part in tokens:
         name = next((name for wanted, name in _CODE_CLASSES if kind in wanted), "")

@@ -1,4 +1,4 @@
-"""Starting and ending the viewer's server."""
+"""Starts and ends the viewer's server."""
 
 import contextlib
 import logging
@@ -56,7 +56,7 @@ class Viewer:
 
     @property
     def url(self) -> str:
-        """The page's address, with the token in the part that no browser sends anywhere."""
+        """The page's address, with the token in the fragment, which browsers do not send."""
         return f"http://{HOST}:{self.port}/#token={self.token}"
 
     def __enter__(self) -> Self:
@@ -68,13 +68,13 @@ class Viewer:
 
     async def _open(self) -> None:
         self._closing = False
-        renderer()  # what is missing is told before a page opens
+        renderer()  # missing packages are reported before a page opens
         guarded = Guard(self._application(), token=self.token)
         self._server = await LoopbackServer.open(guarded, self.port)
         self.port = self._server.port
 
     async def _close(self) -> None:
-        self._closing = True  # live streams look at it
+        self._closing = True  # live streams check it
         if self._server is not None:
             await self._server.close()
 
@@ -89,7 +89,7 @@ class Viewer:
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    """A fault of the viewer's own. Its words may hold paths, so they stay in the log."""
+    """Answer an internal error. Its message can contain paths, so it stays in the log."""
     logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
     return answer({"error": "the viewer failed; its log says why"}, status=500)
 
@@ -136,10 +136,10 @@ def serve(
 
 @contextlib.contextmanager
 def _doorstep(runs: Path, url: str) -> Generator[Path, None, None]:
-    """A file for this user alone that leads to the page.
+    """A file that only this user can read, and that redirects to the page.
 
-    A browser is started with an address that every user of the machine can see in the list of
-    processes, so it gets that of the file.
+    Every user of the machine can see a browser's arguments in the list of processes, so the browser
+    gets the address of this file.
     """
     try:
         path = _write_doorstep(url, runs)

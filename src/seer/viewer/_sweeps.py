@@ -24,7 +24,7 @@ def sweep_around(runs: Path) -> Path | None:
 
 
 def describe(folder: Path) -> dict[str, Any]:
-    """The sweep as it stands now.
+    """The present state of the sweep.
 
     Raises:
         ConfigError: There is no sweep in the folder.
@@ -74,7 +74,7 @@ def _groups(sweep: SweepResult) -> tuple[tuple[Group, ...], str]:
 
 @lru_cache(maxsize=4)
 def _summarized(folder: Path, attempts: int) -> tuple[Group, ...]:
-    """Intervals are resampled, so they are made once for each number of ended attempts."""
+    """The groups, cached by the number of ended attempts, because intervals are slow."""
     return summarize(read_sweep(folder)).groups
 
 

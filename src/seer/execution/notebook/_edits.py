@@ -72,8 +72,10 @@ def new_cell(cell_id: str, source: str, *, markdown: bool = False) -> Cell:
 
 
 def apply_edit(notebook: Notebook, edit: Edit) -> None:
-    """Change a notebook. Inserting the same cell twice adds it once, because an edit is repeated
-    when its answer was lost.
+    """Change a notebook.
+
+    Inserting the same cell twice adds it once, because an edit is repeated when its answer was
+    lost.
 
     Raises:
         LookupError: The cell does not exist, perhaps because a person deleted it.

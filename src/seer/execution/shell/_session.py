@@ -30,8 +30,7 @@ _LONG_COMMAND = 100_000
 
 
 class CliSession(Session):
-    """Shell commands. Each runs in a new bash; folder, variables, functions and options carry
-    over."""
+    """Shell commands, each in a new bash. Folder, variables, functions and options carry over."""
 
     kind: ClassVar[SessionKind] = "cli"
 

@@ -169,8 +169,7 @@ class _Loop:
                 self._messages.append(ModelRequest(parts=parts))
 
     def _tell(self, end: AnswerFinished) -> str:
-        """The message to a model whose answer cannot be used; the error is reported as
-        temporary."""
+        """The message to a model whose answer cannot be used; reports a temporary error."""
         if end.reason == "malformed_call":
             message = "your last answer was a tool call that cannot be read, and it was not run"
         else:
@@ -284,7 +283,7 @@ class _Loop:
         return cost_of(usage, self._agent.model_name(self._request), self._agent.vendor)
 
     async def _call_all(self, calls: "Sequence[ToolCallPart]") -> "list[ModelRequestPart]":
-        """Make the calls of one answer at the same time. Returns the results in the order of the
+        """Make the calls of one answer concurrently; returns the results in the order of the
         calls."""
         tasks = [asyncio.create_task(self._call(call)) for call in calls]
         try:

@@ -111,8 +111,8 @@ class EndpointProxy:
         return reader, writer
 
     def _request(self, method: str, target: str, *, version: str, rest: bytes) -> bytes:
-        """The request in the endpoint's form. A connection carries one request, so no second one
-        can follow."""
+        """The request in the endpoint's form, with `Connection: close`, so that no second one
+        follows."""
         if self._upstream is None:
             parts = urlsplit(target)
             target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")

@@ -116,8 +116,7 @@ def show(function: str, arguments: str | None, buffers: Sequence[str]) -> str:
 
 
 def ordinal(caller: str) -> str | None:
-    """The position at which a caller was opened among its gate's callers; None if its name has no
-    number."""
+    """The position of a caller among its gate's callers; None if its name has no number."""
     # The rest of the name distinguishes this controller's callers from an earlier one's.
     found = re.search(r"-(\d+)(?:-[0-9a-f]{4})?$", caller)
     return found[1] if found else None
