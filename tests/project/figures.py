@@ -94,7 +94,9 @@ def public_names(tree: Tree) -> int:
 
 def glossary_terms(tree: Tree) -> int:
     """The rows of the glossary."""
-    return len(re.findall(r"^\| ([a-z ]+) \| [A-Z]", tree.get("docs/glossary.md", ""), re.MULTILINE))
+    return len(
+        re.findall(r"^\| ([a-z ]+) \| [A-Z]", tree.get("docs/glossary.md", ""), re.MULTILINE)
+    )
 
 
 def upward_imports(tree: Tree) -> int:

@@ -203,7 +203,7 @@ def _checked(data: Mapping[str, Any], types: Mapping[str, Any]) -> dict[str, Any
             value = cast("Any", hint)(
                 **_checked({key: item for key, item in value.items() if key in inner}, inner)
             )
-        found[name] = tuple(value) if isinstance(value, list) else value
+        found[name] = tuple(cast("list[object]", value)) if isinstance(value, list) else value
     fork: tuple[Any, ...] | None = found.get("fork_of")
     if fork is not None and list(map(type, fork)) != [str, int]:
         raise ValueError(f"'fork_of' is not the id of a run and a turn: {fork!r}")

@@ -65,7 +65,7 @@ class Run:
         """
         yield from self._lines("events.jsonl", verify=verify)
 
-    def typed_events(self, *, verify: bool = True) -> Iterator[Event]:
+    def typed_events(self) -> Iterator[Event]:
         """The events, up to the last complete one.
 
         An event that this version of Seer does not know is an `UnknownEvent`.
@@ -73,7 +73,7 @@ class Run:
         Raises:
             RecordError: The record was changed after it was written.
         """
-        return map(parse_event, self.events(verify=verify))
+        return map(parse_event, self.events())
 
     def calls(self, *, verify: bool = True) -> Iterator[dict[str, Any]]:
         """The calls of the gate in their JSON form, up to the last complete one.
@@ -83,13 +83,13 @@ class Run:
         """
         yield from self._lines("calls.jsonl", verify=verify)
 
-    def typed_calls(self, *, verify: bool = True) -> Iterator[GateCall]:
+    def typed_calls(self) -> Iterator[GateCall]:
         """The calls of the gate, up to the last complete one.
 
         Raises:
             RecordError: The record was changed after it was written.
         """
-        return map(GateCall.from_json, self.calls(verify=verify))
+        return map(GateCall.from_json, self.calls())
 
     def calls_df(self) -> Any:
         """The calls of the gate as a pandas DataFrame, one row each.

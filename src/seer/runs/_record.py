@@ -165,13 +165,15 @@ class RunRecord:
             self._closed = True
             try:
                 self.update(
-                    status=status,
-                    ended=time.time(),
-                    events=self._events.count,
-                    events_head=self._events.head,
-                    calls=self._calls.count,
-                    calls_head=self._calls.head,
-                    **(totals or {}),
+                    **{
+                        "status": status,
+                        "ended": time.time(),
+                        "events": self._events.count,
+                        "events_head": self._events.head,
+                        "calls": self._calls.count,
+                        "calls_head": self._calls.head,
+                        **(totals or {}),
+                    }
                 )
             finally:
                 self._events.close()

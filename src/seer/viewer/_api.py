@@ -28,13 +28,13 @@ from seer.viewer._fragments import (
     difference,
     line_fragments,
     notebook_fragments,
-    plain_line,
 )
 from seer.viewer._json import answer
 from seer.viewer._lines import KINDS, Kind, described
 from seer.viewer._live import follow
 from seer.viewer._notebooks import read_notebook
 from seer.viewer._redaction import Redaction
+from seer.viewer._render import plain_line
 from seer.viewer._sweeps import describe, run_folder, sweep_around
 
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")

@@ -11,18 +11,14 @@ import json
 import re
 import textwrap
 from collections.abc import Callable, Mapping
-from types import ModuleType
 from typing import Any, TypeAlias, cast
 
-from seer.errors import MissingExtraError
+from seer.viewer._render import LONGEST, Fragment, code, markdown, sanitized
 
-Fragment: TypeAlias = list[Any]
 Fragments: TypeAlias = dict[str, Any]
 """The fragments of one line by the name of the field; a pair of texts has two."""
 ReadBlob = Callable[[str], bytes | None]
 
-LONGEST = 100_000
-"""Characters; longer texts are shown as plain text."""
 MOST_WORDS = 4_000
 """Words of a text that are compared with another one."""
 _CODE_ARGUMENTS = {"code": "python", "source": "python", "script": "python", "command": "bash"}
@@ -36,36 +32,6 @@ _PAIRS = (
     ("base", "tuned"),
 )
 _DEEPEST = 6
-
-
-def renderer() -> ModuleType:
-    """The module that renders text.
-
-    Raises:
-        MissingExtraError: A library of the extra `viewer` is not installed.
-    """
-    try:
-        from seer.viewer import _render
-    except ImportError as error:
-        raise MissingExtraError(
-            f"the viewer needs {error.name}; run: pip install 'seer-interp[viewer]'"
-        ) from error
-    return _render
-
-
-def markdown(text: str) -> Fragment | None:
-    """Markdown as a fragment; None if that would take too long."""
-    return renderer().markdown(text)
-
-
-def code(text: str, language: str) -> Fragment | None:
-    """Highlighted code as a fragment; None if it is too long or the language is unknown."""
-    return renderer().code(text, language)
-
-
-def plain_line(text: str) -> str:
-    """The first line with text of a Markdown text, without its markup."""
-    return renderer().plain_line(text)
 
 
 def difference(left: str, right: str) -> tuple[Fragment, Fragment]:
@@ -143,7 +109,7 @@ def _of_cell(cell: Any) -> Fragments:
 def _of_output(data: dict[str, Any]) -> Fragment | None:
     markup = joined(data.get("text/html"))
     if markup:
-        return renderer().sanitized(markup) if len(markup) <= 3 * LONGEST else None
+        return sanitized(markup) if len(markup) <= 3 * LONGEST else None
     return markdown(joined(data.get("text/markdown")))
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, cast
 
 from seer.runs import Run
-from seer.viewer._fragments import plain_line
+from seer.viewer._render import plain_line
 
 Kind = Literal["events", "calls"]
 KINDS: tuple[Kind, ...] = ("events", "calls")

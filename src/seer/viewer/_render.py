@@ -1,7 +1,4 @@
-"""Text that agents wrote, rendered by libraries and reduced to what is safe to show.
-
-The libraries belong to the extra `viewer`, so `_fragments` imports this module when it is needed.
-"""
+"""Renders text that agents wrote with libraries, and reduces it to what is safe to show."""
 
 import html
 import logging
@@ -9,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from html.parser import HTMLParser
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import nh3
 from latex2mathml.converter import convert as to_mathml
@@ -24,10 +21,12 @@ from pygments.lexers import (
 from pygments.token import Token as Kind
 from pygments.util import ClassNotFound
 
-from seer.viewer._fragments import LONGEST, Fragment
-
 logger = logging.getLogger(__name__)
 
+Fragment: TypeAlias = list[Any]
+
+LONGEST = 100_000
+"""Characters; longer texts are shown as plain text."""
 LONGEST_CODE = 60_000
 MOST_LINKS = 1_000
 LONGEST_FORMULA = 2_000

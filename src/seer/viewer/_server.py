@@ -25,7 +25,6 @@ from seer.errors import ConfigError
 from seer.runs import runs_root
 from seer.viewer._api import Api
 from seer.viewer._assets import assets
-from seer.viewer._fragments import renderer
 from seer.viewer._guard import Guard
 from seer.viewer._json import answer
 from seer.viewer._sweeps import runs_of
@@ -68,7 +67,6 @@ class Viewer:
 
     async def _open(self) -> None:
         self._closing = False
-        renderer()  # missing packages are reported before a page opens
         guarded = Guard(self._application(), token=self.token)
         self._server = await LoopbackServer.open(guarded, self.port)
         self.port = self._server.port
