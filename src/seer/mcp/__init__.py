@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CLIENTS",
-    "StdioServer",
     "HttpServer",
+    "StdioServer",
     "http_config",
-    "open_stdio_server",
     "open_http_server",
+    "open_stdio_server",
     "stdio_config",
 ]
 
