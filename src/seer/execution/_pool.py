@@ -30,7 +30,8 @@ T = TypeVar("T", bound="_Session | _Sandbox")
 class Pool(Generic[T]):
     """Keeps `size` sessions or sandboxes ready, and starts another for each that is taken.
 
-    Whoever takes one owns it and closes it; it does not return to the pool. A waiting session uses
+    The caller of `take` owns what it gets and closes it; nothing returns to
+    the pool. A waiting session uses
     as much memory as a working one: about 37 MiB, and the imports of its `custom_init_code`.
 
         workspace = Workspace(custom_init_code="import numpy, pandas")

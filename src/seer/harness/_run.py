@@ -1,6 +1,6 @@
 """`run_agent`: drives an agent and reports its events.
 
-The work happens in one task on Seer's background loop, whatever loop the consumer uses. So a
+The work happens in one task on Seer's background loop, not on the consumer's. So a
 consumer that blocks, stops, raises or is cancelled cannot leave the agent or its tool servers half
 ended. A run always ends in the same way: the task is cancelled, the agent's process and the tool
 servers end, the record is closed, and then the iteration ends.

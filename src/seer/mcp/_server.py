@@ -134,7 +134,7 @@ def _make_server(source: ToolSource, session: str, tasks: TaskGroup) -> Server[A
         try:
             tools = await _loaded(source, tool_context)
         except Exception as error:
-            # An agent always gets an answer, whatever fails here.
+            # An agent gets an answer for every failure.
             return _content(failed_result(params.name, error))
         try:
             return _content(

@@ -119,7 +119,7 @@ async def _answer(app: ServerApp, controller: Controller) -> None:
         except LookupError as error:
             return {"missing": str(error)}
         except Exception as error:
-            # The controller always gets an answer, whatever fails here.
+            # The controller gets an answer for every failure.
             app.log.exception("a request of the controller failed")
             return {"error": f"{type(error).__name__}: {error}"}
 
