@@ -18,7 +18,6 @@ from seer.errors import ConfigError
 from seer.mcp import HttpServer, open_stdio_server
 from seer.testing import on_loop
 from seer.tools import ToolContext, ToolFailure, ToolOutput, ToolSet, typed_tool
-from seer.tools._tool import LoadingTools
 
 pytestmark = pytest.mark.full
 
@@ -74,6 +73,23 @@ async def forever() -> ToolOutput:
         cancelled.set()
         raise
     return ToolOutput(text="")
+
+
+class LoadingTools:
+    """Tools that load until the event is set."""
+
+    name = "lab"
+    instructions = ""
+
+    def __init__(self) -> None:
+        self.loaded = threading.Event()
+
+    async def listed(self) -> ToolSet:
+        return await self.ready() if self.loaded.is_set() else ToolSet(name="lab", tools=())
+
+    async def ready(self) -> ToolSet:
+        await asyncio.to_thread(self.loaded.wait, 60)
+        return ToolSet(name="lab", tools=[typed_tool(add)])
 
 
 @pytest.fixture
@@ -198,22 +214,17 @@ async def test_a_client_that_listens_learns_that_tools_have_loaded(
     transport: str,
 ) -> None:
     """Since 2026-07-28 a client is told of changes on a stream that it asked for, only."""
-    loaded = threading.Event()
-
-    async def load() -> ToolSet:
-        await asyncio.to_thread(loaded.wait, 60)
-        return ToolSet(name="lab", tools=[typed_tool(add)])
+    tools = LoadingTools()
 
     async def check(client: Client) -> None:
         assert (await client.list_tools()).tools == []
         async with client.listen(tools_list_changed=True) as changes:
-            loaded.set()
+            tools.loaded.set()
             async for _ in changes:
                 assert [tool.name for tool in (await client.list_tools()).tools] == ["add"]
                 return
 
     async def serve() -> None:
-        tools = LoadingTools("lab", None, load(), list_timeout=0.1)
         if transport == "http":
             server = await on_loop(HttpServer.open(tools, port=0, token=TOKEN))
             async with client_of(server) as client:
@@ -230,17 +241,9 @@ async def test_a_client_that_listens_learns_that_tools_have_loaded(
 
 
 async def test_a_client_that_left_before_the_tools_had_loaded_harms_nobody() -> None:
-    loaded = threading.Event()
+    tools = LoadingTools()
 
-    async def load() -> ToolSet:
-        await asyncio.to_thread(loaded.wait, 60)
-        return ToolSet(name="lab", tools=[typed_tool(add)])
-
-    async def serve() -> HttpServer:
-        tools = LoadingTools("lab", None, load(), list_timeout=0.1)
-        return await on_loop(HttpServer.open(tools, port=0, token=TOKEN))
-
-    server = await on_loop(serve())
+    server = await on_loop(HttpServer.open(tools, port=0, token=TOKEN))
     raw = Raw(server)
     await asyncio.to_thread(raw.initialize)
     listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
@@ -248,7 +251,7 @@ async def test_a_client_that_left_before_the_tools_had_loaded_harms_nobody() -> 
     assert answer_of(response)["result"]["tools"] == []
     (await asyncio.to_thread(raw.ask, method="DELETE")).read()
     raw.close()
-    loaded.set()
+    tools.loaded.set()
     async with client_of(server, "legacy") as client:
         assert text_of(await client.call_tool("add", {"a": 1})) == "2"
         assert text_of(await client.call_tool("add", {"a": 2})) == "3"
