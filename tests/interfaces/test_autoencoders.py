@@ -5,7 +5,7 @@ SAELens itself is the judge where it is installed.
 
 # torch, scipy and scikit-learn are annotated in part only.
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownVariableType=false
+# pyright: reportUnknownVariableType=false, reportUnknownLambdaType=false
 
 import json
 import tempfile
@@ -181,3 +181,164 @@ def test_folders_of_other_projects_load_as_these_save_them(
     own = encoded(x, w, 4)
     assert found.active == (own > 0).sum(-1).tolist()
     assert found.features[-1][0].feature == int(own[-1].argmax())
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("architecture", ["transcoder", "skip_transcoder", "jumprelu_transcoder"])
+def test_saelens_transcoders_predict_the_same(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, architecture: str
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    library: Any = pytest.importorskip("sae_lens")
+    import torch
+
+    made, config = library.registry.get_sae_class(architecture)
+    torch.manual_seed(0)
+    other = made(config(d_in=32, d_out=32, d_sae=48, apply_b_dec_to_input=False))
+    for weight in other.parameters():
+        torch.nn.init.normal_(weight, std=0.3)
+    other.cfg.metadata.hook_name = "blocks.1.mlp.hook_in"
+    other.cfg.metadata.hook_name_out = "blocks.1.hook_mlp_out"
+    other.save_model(str(tmp_path / "saes" / "mine"))
+    monkeypatch.setenv("SEER_SAES", str(tmp_path / "saes"))
+    (info,) = case.tools.saes()
+    assert (info.stream, info.writes, info.layer) == ("mlp_inputs", "mlp", 2)
+    seen: list[Any] = []
+    mlp = case.blocks[1].mlp
+    hook = mlp.register_forward_hook(lambda _m, args, out: seen.extend((args[0], out)))
+    case.run(TEXTS[0])
+    hook.remove()
+    x, y = (one[0].detach() for one in seen)
+    if case.architecture == "gemma2":
+        # Gemma 2 has a norm behind the MLP.
+        y = case.blocks[1].post_feedforward_layernorm(y).detach()
+    with torch.no_grad():
+        own, predicted = other.encode(x), other(x)
+    found = case.tools.sae_features(TEXTS[0], "mine", k=10)
+    assert found.active == (own > 0).sum(-1).tolist()
+    for token, row in zip(found.features, own, strict=True):
+        expected = row.topk(len(token))
+        assert [one.feature for one in token] == expected.indices.tolist()
+        values = [one.activation for one in token]
+        assert values == pytest.approx(expected.values.tolist(), rel=1e-3)
+    missed = (y - predicted).square().sum() / y.square().sum()
+    assert found.unexplained == pytest.approx(float(missed), rel=1e-3)
+    direction = np.asarray(case.tools.sae_direction("mine", 7))
+    assert np.allclose(direction, other.W_dec[7].detach().numpy())
+
+
+def test_transcoders_of_sparsify_predict_the_mlp_from_its_input(
+    cases: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+    from safetensors.torch import save_file
+
+    random = np.random.default_rng(0)
+    shapes = {"encoder.weight": (64, 32), "encoder.bias": (64,), "W_dec": (64, 32)}
+    shapes |= {"b_dec": (32,), "W_skip": (32, 32)}
+    w = {n: random.normal(size=size).astype(np.float32) for n, size in shapes.items()}
+    config = {"expansion_factor": 2, "num_latents": 0, "k": 4, "d_in": 32, "activation": "topk"}
+    monkeypatch.setenv("SEER_SAES", str(tmp_path))
+
+    def write(name: str, **more: Any) -> None:
+        folder = tmp_path / name
+        folder.mkdir(exist_ok=True)
+        (folder / "cfg.json").write_text(json.dumps({**config, **more}))
+        save_file({n: torch.tensor(t) for n, t in w.items()}, folder / "sae.safetensors")
+
+    write("layers.1.mlp", transcode=True, skip_connection=True)
+    llama = cases("llama")
+    seen: list[Any] = []
+    hook = llama.blocks[1].mlp.register_forward_hook(
+        lambda _m, args, out: seen.extend((args[0], out))
+    )
+    llama.run(TEXTS[0])
+    hook.remove()
+    x, y = (one[0].detach().numpy() for one in seen)
+    before = x @ w["encoder.weight"].T + w["encoder.bias"]
+    least = np.sort(before, axis=-1)[:, -4][:, None]
+    own = np.maximum(np.where(before >= least, before, 0), 0)
+    predicted = own @ w["W_dec"] + w["b_dec"] + x @ w["W_skip"].T
+    found = llama.tools.sae_features(TEXTS[0], "layers.1.mlp", k=4)
+    assert found.active == (own > 0).sum(-1).tolist()
+    assert [token[0].feature for token in found.features] == own.argmax(-1).tolist()
+    missed = ((y - predicted) ** 2).sum() / (y**2).sum()
+    assert found.unexplained == pytest.approx(float(missed), rel=1e-3)
+    # Gemma 2 adds a norm of what the module puts out.
+    with pytest.raises(ModelInputError, match="has a norm or a factor behind it"):
+        cases("gemma2").tools.sae_features(TEXTS[0], "layers.1.mlp")
+    for name, more, message in (
+        ("layers.1.self_attn", {"transcode": True}, "only transcoders of an MLP"),
+        ("layers.2", {"activation": "groupmax"}, "activation='groupmax' is not supported"),
+        ("h.0.mlp", {"embed_skip": True}, "embed_skip=True is not supported"),
+    ):
+        write(name, **more)
+        with pytest.raises(ModelInputError, match=message):
+            llama.tools.sae_features(TEXTS[0], name)
+
+
+def test_transcoders_of_gemma_scope_are_refused_by_name(
+    llama: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "gemma-scope-2b-pt-transcoders" / "layer_1" / "width_48"
+    folder.mkdir(parents=True)
+    np.savez(folder / "params.npz", W_dec=np.zeros((48, 32)))
+    monkeypatch.setenv("SEER_SAES", str(tmp_path))
+    with pytest.raises(ModelInputError, match="transcoders of Gemma Scope are not supported"):
+        llama.tools.saes()
+
+
+def spoiled(name: str, value: str) -> Any:
+    return lambda folder: (folder / name).write_text(value)
+
+
+def cut(folder: Path) -> None:
+    file = folder / "sae_weights.safetensors"
+    file.write_bytes(file.read_bytes()[:-40])
+
+
+def not_finite(folder: Path) -> None:
+    from safetensors.numpy import load_file, save_file
+
+    weights = load_file(folder / "sae_weights.safetensors")
+    weights["b_enc"][3] = np.nan
+    save_file(weights, folder / "sae_weights.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (lambda folder: (folder / "sae_weights.safetensors").unlink(), "there are none"),
+        (lambda folder: (folder / "cfg.json").unlink(), "there are none"),
+        (cut, "sae='mine': sae_weights.safetensors cannot be read, perhaps because"),
+        (not_finite, "has weights that are not finite"),
+        (spoiled("cfg.json", '{"architecture": "topk", "d_'), "its cfg.json cannot be read"),
+        (spoiled("cfg.json", "[3]"), "is not one of an autoencoder"),
+        (spoiled("cfg.json", "{}"), "sae='mine': '' is not a supported hook name"),
+        (
+            spoiled("cfg.json", '{"hook_name": "blocks.0.hook_resid_post"}'),
+            "is not one of an autoencoder: KeyError\\('d_in'\\)",
+        ),
+        (
+            spoiled("cfg.json", '{"hook_name": "blocks.0.hook_resid_post", "d_in": "x"}'),
+            "is not one of an autoencoder: ValueError",
+        ),
+        (spoiled("cfg.json", '{"architecture": [1], "metadata": 3}'), "is not one of an auto"),
+    ],
+)
+def test_what_was_written_in_part_or_wrongly_is_refused_in_one_line(
+    llama: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoil: Any, told: str
+) -> None:
+    monkeypatch.setenv("SEER_SAES", str(tmp_path))
+    trained = llama.tools.train_sae(sentences(8, 1), 1, k=2, steps=1, weights=True)
+    save(tmp_path / "mine", trained)
+    spoil(tmp_path / "mine")
+    with pytest.raises(ModelInputError, match=told) as caught:
+        llama.tools.sae_features(TEXTS[0], "mine")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, 1e30])
+def test_a_learning_rate_out_of_range_is_refused(llama: Case, value: float) -> None:
+    with pytest.raises(ModelInputError, match="learning_rate=.*must be from"):
+        llama.tools.train_sae(sentences(8, 1), 1, k=2, steps=1, learning_rate=value)

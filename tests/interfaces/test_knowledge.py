@@ -2,7 +2,7 @@
 
 # torch, scipy and scikit-learn are annotated in part only.
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownVariableType=false
+# pyright: reportUnknownVariableType=false, reportUnknownLambdaType=false
 
 import json
 from collections.abc import Callable
@@ -362,3 +362,13 @@ def test_an_autoencoder_reads_as_it_was_trained(
             assert len(found.tokens) == len(own)
             assert found.active == (hidden > 0).sum(-1).tolist()
             assert found.features[-1][0].feature == int(hidden[-1].argmax())
+    # Centring the weights that write to the residual stream does not change what heads put out.
+    heads = {**hook, "hook_name": "blocks.1.attn.hook_z"}
+    save_sae(sae_folder / "heads", weights, **heads, metadata=centering)
+    seen: list[Any] = []
+    matrix = case.blocks[1].attn.c_proj
+    watched = matrix.register_forward_pre_hook(lambda _m, args: seen.append(args[0][0]))
+    case.run(TEXTS[0])
+    watched.remove()
+    hidden = (seen[0] @ weights["W_enc"]).relu()
+    assert case.tools.sae_features(ids, "heads").active == (hidden > 0).sum(-1).tolist()

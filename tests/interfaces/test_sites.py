@@ -9,7 +9,7 @@ the tools find them.
 # pyright: reportUnknownVariableType=false, reportUnknownLambdaType=false
 
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,139 @@ MATRICES: dict[str, tuple[str, str | None]] = {
     ),
 }
 
+INTO_HEADS: dict[str, tuple[str, ...] | None] = {
+    **dict.fromkeys(READABLE, ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")),
+    "falcon": ("self_attention.query_key_value",),
+    "gpt_neox": ("attention.query_key_value",),
+    "persimmon": ("self_attn.query_key_value",),
+    "gpt2": ("attn.c_attn",),
+    "gpt_bigcode": ("attn.c_attn",),
+    "phi3": ("self_attn.qkv_proj",),
+    "gptj": ("attn.q_proj", "attn.k_proj", "attn.v_proj"),
+    "gpt_neo": ("attn.attention.q_proj", "attn.attention.k_proj", "attn.attention.v_proj"),
+    # Its keys and values are compressed.
+    "deepseek_v3": None,
+}
+INTO_NEURONS: dict[str, str] = {
+    **dict.fromkeys(READABLE, "mlp.gate_proj"),
+    **dict.fromkeys(("apertus", "arcee", "nemotron"), "mlp.up_proj"),
+    **dict.fromkeys(("glm", "glm4", "phi3"), "mlp.gate_up_proj"),
+    **dict.fromkeys(("falcon", "gpt_neox", "persimmon"), "mlp.dense_h_to_4h"),
+    **dict.fromkeys(("gpt2", "gpt_bigcode", "gpt_neo", "starcoder2"), "mlp.c_fc"),
+    **dict.fromkeys(("opt", "biogpt"), "fc1"),
+    "phi": "mlp.fc1",
+    "gptj": "mlp.fc_in",
+}
+READS_MIDDLE: dict[str, str | None] = {
+    **dict.fromkeys(READABLE, "post_attention_layernorm"),
+    **dict.fromkeys(("gemma2", "gemma3_text"), "pre_feedforward_layernorm"),
+    **dict.fromkeys(("olmo2", "olmo3", "exaone4"), "mlp"),
+    **dict.fromkeys(("opt", "biogpt"), "final_layer_norm"),
+    **dict.fromkeys(("gpt2", "gpt_bigcode", "gpt_neo"), "ln_2"),
+    "apertus": "feedforward_layernorm",
+    # Attention and MLP read the same stream.
+    **dict.fromkeys(("cohere", "cohere2", "falcon", "gpt_neox", "phi", "gptj"), None),
+}
+"""What in a block reads the residual stream behind attention."""
+POSITIONS = {
+    **dict.fromkeys(("gpt2", "gpt_bigcode", "gpt_neo"), "wpe"),
+    **dict.fromkeys(("opt", "biogpt"), "embed_positions"),
+}
+HOOKS = (
+    *("hook_embed", "hook_pos_embed", "blocks.1.attn.hook_q", "blocks.1.attn.hook_k"),
+    *("blocks.1.attn.hook_v", "blocks.1.hook_resid_mid", "blocks.1.mlp.hook_in"),
+    "blocks.1.mlp.hook_pre",
+)
+
+
+def split_heads(name: str, fused: Any) -> list[Any]:
+    """Numbers of a token -> those of queries, keys and values, by the architecture's definition."""
+    width = 8
+    if name == "falcon":
+        groups = fused.unflatten(-1, (2, 4, width))
+        return [groups[..., :2, :].flatten(-3), groups[..., 2, :].flatten(-2),
+                groups[..., 3, :].flatten(-2)]  # fmt: skip
+    if name in ("gpt_neox", "persimmon"):
+        return [fused.unflatten(-1, (4, 3, width))[..., i, :].flatten(-2) for i in range(3)]
+    sizes = {"gpt2": (32, 32, 32), "gpt_bigcode": (32, 8, 8), "phi3": (32, 16, 16)}[name]
+    return list(fused.split(sizes, -1))
+
+
+class Spot:
+    """A site, by module: where it is read, and which of the module's numbers belong to it."""
+
+    def __init__(self, module: Any, *, at_input: bool = False, places: Any = None) -> None:
+        self.module, self.at_input, self.places = module, at_input, places
+
+    def read(self, run: Callable[[], Any]) -> Any:
+        found = flat(seen_by(self.module, run)[0 if self.at_input else 1])
+        return found if self.places is None else found[:, self.places]
+
+    @contextmanager
+    def adding(self, push: Any, where: slice) -> Generator[None]:
+        """While the context lasts, add to it at some tokens."""
+
+        def change(x: Any) -> Any:
+            x = x.clone()
+            added = x.new_zeros(x.shape[-1])
+            added[slice(None) if self.places is None else self.places] = push
+            flat(x)[where] += added
+            return x
+
+        if self.at_input:
+            hook = self.module.register_forward_pre_hook(
+                lambda _m, args, kwargs: (
+                    ((change(args[0]), *args[1:]), kwargs)
+                    if args
+                    else (args, {**kwargs, "hidden_states": change(kwargs["hidden_states"])})
+                ),
+                with_kwargs=True,
+            )
+        else:
+            hook = self.module.register_forward_hook(
+                lambda _m, _args, out: (
+                    (change(out[0]), *out[1:]) if isinstance(out, tuple) else change(out)
+                )
+            )
+        try:
+            yield
+        finally:
+            hook.remove()
+
+
+def spots_of(case: Opened, name: str) -> dict[str, list[Spot] | None]:
+    """By hook name, where to change a site; the first is where to read it. None: there is none."""
+    import torch
+
+    block, decoder = case.blocks[1], case.net.get_decoder()
+    found: dict[str, list[Spot] | None] = dict.fromkeys(HOOKS)
+    found["hook_embed"] = [Spot(case.blocks[0], at_input=True)]
+    if name in POSITIONS:
+        found["hook_embed"] = [Spot(case.net.get_input_embeddings())]
+        found["hook_pos_embed"] = [Spot(getattr(decoder, POSITIONS[name]))]
+    names = [f"blocks.1.attn.hook_{one}" for one in "qkv"]
+    paths = INTO_HEADS[name]
+    if paths is not None and len(paths) == 3:
+        for hook, path in zip(names, paths, strict=True):
+            found[hook] = [Spot(attrgetter(path)(block))]
+    elif paths is not None:
+        fused = attrgetter(paths[0])(block)
+        size = seen_by(fused, case.run)[1].shape[-1]
+        for hook, places in zip(names, split_heads(name, torch.arange(size)), strict=True):
+            found[hook] = [Spot(fused, places=places)]
+    reader = READS_MIDDLE[name]
+    if reader is not None:
+        # The stream goes on to the end of the block beside what reads it.
+        module = attrgetter(reader)(block)
+        found["blocks.1.hook_resid_mid"] = [Spot(module, at_input=True), Spot(block)]
+    if MATRICES[name][1] is not None:
+        matrix = attrgetter(INTO_NEURONS[name])(block)
+        half = slice(0, 64) if "gate_up" in INTO_NEURONS[name] else None
+        found["blocks.1.mlp.hook_pre"] = [Spot(matrix, places=half)]
+        whole = matrix if "." not in INTO_NEURONS[name] else block.mlp
+        found["blocks.1.mlp.hook_in"] = [Spot(whole, at_input=True)]
+    return found
+
 
 def weights(matrix: Any) -> Any:
     """The matrix as inputs by outputs, and its bias."""
@@ -59,7 +192,13 @@ def seen_by(matrix: Any, run: Callable[[], Any]) -> tuple[Any, Any]:
     """What went into a matrix and came out of it while the model ran."""
     seen: list[Any] = []
     hook = matrix.register_forward_hook(
-        lambda _m, args, out: seen.append((args[0].detach().clone(), out.detach().clone()))
+        lambda _m, args, kwargs, out: seen.append(
+            tuple(
+                (one[0] if isinstance(one, tuple) else one).detach().clone()
+                for one in (args or kwargs["hidden_states"], out)
+            )
+        ),
+        with_kwargs=True,
     )
     try:
         run()
@@ -172,6 +311,74 @@ class TestEveryArchitecture:
                 for token, score in found.items():
                     assert score == pytest.approx(float(expected[token]), abs=1e-4), (stream, mode)
 
+    def test_hook_names_read_what_hooks_see(
+        self, name: str, opened: Callable[[str], Opened]
+    ) -> None:
+        case = opened(name)
+        there: list[str] = []
+        for hook, spots in spots_of(case, name).items():
+            if spots is None:
+                kind = type(case.net).__name__
+                with pytest.raises(ModelInputError, match=f"{kind} has no .* can read"):
+                    case.tools.activations(TEXTS[0], hook)
+                continue
+            there.append(hook)
+            expected = spots[0].read(case.run).numpy()
+            found = case.tools.activations(TEXTS[0], hook)
+            if ".attn." in hook:
+                assert found.shape[1:] == (expected.shape[1] // 8, 8)
+            found = found.reshape(len(found), -1)
+            np.testing.assert_allclose(found, expected, atol=2e-5, rtol=1e-4, err_msg=hook)
+            assert np.abs(found).max() > 1e-3
+        # Also in one run, in the order in which the model reaches them.
+        layers = [*reversed(there), "blocks.1.attn.hook_z", "blocks.1.hook_attn_out"]
+        calls = [{"prompt": TEXTS[0], "layer": layer} for layer in layers]
+        case.tools.check_batch("activations", calls, rtol=1e-4, atol=2e-5)
+
+    def test_changes_at_hook_names_are_those_of_hooks(
+        self, name: str, opened: Callable[[str], Opened]
+    ) -> None:
+        import torch
+
+        case = opened(name)
+        random = np.random.default_rng(0)
+        plain = case.run()[0][-1].softmax(-1)
+        together: list[dict[str, Any]] = []
+        pushes: list[tuple[Spot, Any, slice]] = []
+
+        def check(steering: list[dict[str, Any]], given: list[tuple[Spot, Any, slice]]) -> None:
+            with ExitStack() as changes:
+                for spot, push, where in given:
+                    changes.enter_context(spot.adding(torch.tensor(push), where))
+                expected = case.run()[0][-1].softmax(-1)
+            effect = float((expected - plain).abs().max())
+            assert effect > 2e-6, steering
+            found = case.tools.next_tokens(TEXTS[0], steering=steering, k=5)
+            for one in found.top:
+                error = abs(one.score - float(expected[one.id]))
+                assert error < 1e-6 + 0.01 * effect, steering
+
+        for hook, spots in spots_of(case, name).items():
+            if spots is None:
+                continue
+            unit = 0 if ".attn." in hook else 5 if hook.endswith("hook_pre") else None
+            push = 3 * random.normal(size=spots[0].read(case.run).shape[-1]).astype(np.float32)
+            direction = push
+            if unit is not None:
+                size = 8 if ".attn." in hook else 1
+                push[: unit * size] = 0
+                push[(unit + 1) * size :] = 0
+                direction = push[unit * size : (unit + 1) * size]
+            # The same change of all keys would change no pattern.
+            last = hook.endswith("hook_k")
+            where = slice(-1, None) if last else slice(None)
+            step = {"layer": hook, "direction": direction, "unit": unit}
+            together.append({**step, "position": -1 if last else None})
+            own = [(spot, push, where) for spot in spots]
+            pushes += own
+            check(together[-1:], own)
+        check(together[::-1], pushes)
+
 
 def test_hook_names_are_the_sites_of_transformer_lens(case: Case) -> None:
     read = case.tools.activations
@@ -183,6 +390,13 @@ def test_hook_names_are_the_sites_of_transformer_lens(case: Case) -> None:
         ("blocks.1.attn.hook_z", 2, "heads"),
         ("blocks.1.attn.hook_result", 2, "head_outputs"),
         ("blocks.1.mlp.hook_post", 2, "neurons"),
+        ("blocks.1.hook_resid_mid", 2, "middle"),
+        ("blocks.1.attn.hook_q", 2, "queries"),
+        ("blocks.1.attn.hook_k", 2, "keys"),
+        ("blocks.1.attn.hook_v", 2, "values"),
+        ("blocks.1.mlp.hook_in", 2, "mlp_inputs"),
+        ("blocks.1.mlp.hook_pre", 2, "preactivations"),
+        ("hook_embed", 0, "embeddings"),
     ):
         assert np.array_equal(read(TEXTS[0], hook), read(TEXTS[0], layer, stream=stream)), hook
     pattern = case.tools.attention(TEXTS[0], "blocks.1.attn.hook_pattern")
@@ -199,8 +413,12 @@ def test_hook_names_are_the_sites_of_transformer_lens(case: Case) -> None:
 def test_hook_names_that_are_not_supported_are_refused(llama: Case) -> None:
     read = llama.tools.activations
     for layer, options, message in (
-        ("blocks.0.attn.hook_q", {}, "'blocks.0.attn.hook_q' is not a supported hook name"),
-        ("hook_embed", {}, "not a supported hook name; supported are blocks.N.hook_resid_pre"),
+        ("blocks.0.attn.hook_rot_q", {}, "'blocks.0.attn.hook_rot_q' is not a supported hook"),
+        (f"blocks.{'9' * 5000}.hook_mlp_out", {}, "is not a supported hook name"),
+        ("hook_tokens", {}, "not a supported hook name; supported are blocks.N.hook_resid_pre"),
+        ("hook_pos_embed", {}, "LlamaForCausalLM has no position_embeddings .* rotate"),
+        (1, {"stream": "embeddings"}, "layer=1: stream='embeddings' is at layer 0 only"),
+        (2, {"unit": 2, "stream": "values"}, "layer 2 has values of heads 0 to 1"),
         ("blocks.3.hook_resid_post", {}, "the model has blocks 0 to 2"),
         ("blocks.0.hook_mlp_out", {"stream": "heads"}, "is 'mlp', but stream='heads'"),
         (2, {"unit": 0}, "stream='residual' has no units"),
@@ -218,14 +436,14 @@ def test_hook_names_that_are_not_supported_are_refused(llama: Case) -> None:
 def test_concurrent_calls_read_and_change_their_own_units(case: Case) -> None:
     units = (None, 0, 3, 1)
     calls = [{"prompt": t, "layer": 2, "unit": u} for t, u in zip(TEXTS, units, strict=True)]
-    for stream in ("heads", "head_outputs", "neurons"):
+    for stream in ("heads", "head_outputs", "neurons", "queries", "preactivations"):
         asked = [{**call, "stream": stream} for call in calls]
         case.tools.check_batch("activations", asked, rtol=1e-4, atol=2e-5)
     ablate = {"mode": "ablate", "layer": 2}
     steering = [
         [{**ablate, "stream": "heads", "unit": 1}],
         [{**ablate, "stream": "heads"}, {"layer": 1, "stream": "neurons", "unit": 5, "scale": 9.0}],
-        [],
+        [{**ablate, "stream": "middle", "position": 2}, {**ablate, "stream": "values", "unit": 0}],
         [{**ablate, "stream": "neurons", "unit": 2, "position": -1}],
     ]
     asked = [{"prompt": t, "steering": s} for t, s in zip(TEXTS, steering, strict=True)]
@@ -360,7 +578,10 @@ def test_transformer_lens_reads_the_same_at_the_same_names(case: Case) -> None:
         "blocks.1.attn.hook_z",
         "blocks.1.attn.hook_pattern",
         "blocks.1.mlp.hook_post",
+        *HOOKS,
     ):
+        if hook == "hook_pos_embed" and case.architecture != "gpt2":
+            continue
         read = case.tools.attention if "pattern" in hook else case.tools.activations
         found, expected = read(TEXTS[0], hook), cache[hook][0].numpy()
         np.testing.assert_allclose(

@@ -41,8 +41,9 @@ def activations(
 ) -> list[Array]:
     """Read a prompt's activations: an array of tokens by width, or one vector for one position.
 
-    `heads` gives tokens by heads by head width, `head_outputs` tokens by heads by width, `neurons`
-    tokens by neurons. One unit gives one dimension less.
+    `heads`, `queries`, `keys` and `values` give tokens by heads by head width, `head_outputs`
+    tokens by heads by width, `neurons` and `preactivations` tokens by neurons. One unit gives one
+    dimension less.
 
     Args:
         prompt: Text, or token ids.
@@ -50,8 +51,10 @@ def activations(
             name of TransformerLens such as `blocks.3.attn.hook_z`.
         position: Which token, negative from the end; None for all tokens.
         unit: Which head or neuron, from 0; None for all.
-        stream: `residual` (the residual stream), `attention` or `mlp` (what this part of the block
-            adds to it), `heads`, `head_outputs` or `neurons`. A hook name says this itself.
+        stream: `residual` (the residual stream), `middle` (between attention and MLP), `attention`
+            or `mlp` (what this part of the block adds to it), `queries`, `keys`, `values`, `heads`,
+            `head_outputs`, `mlp_inputs`, `preactivations` or `neurons`; at layer 0 `embeddings` or
+            `position_embeddings`. A hook name says this itself.
         model: Which model; the first by default.
     """
     # Tensors on the model's device: the gate copies them straight into the caller's memory.

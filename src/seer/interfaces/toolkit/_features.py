@@ -1,4 +1,4 @@
-"""The features that sparse autoencoders find in a prompt."""
+"""The features that sparse autoencoders and transcoders find in a prompt."""
 
 # torch, transformers and scikit-learn are annotated in part only.
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
@@ -13,6 +13,7 @@ from seer.errors import ModelInputError
 from seer.rpc import Handle
 
 from ._batches import prepare_each, run_each
+from ._inside import Site
 from ._limits import MAX_TOP, check_count
 from ._model import Model, Prompt
 from ._reading import read_batch
@@ -23,14 +24,14 @@ from ._sites import width_of
 
 
 def saes() -> list[SaeInfo]:
-    """List the sparse autoencoders on this machine, and the layers that they read."""
+    """List the sparse autoencoders and transcoders on this machine, and what they read."""
     return [open_sae(name, folder).info() for name, folder in all_saes().items()]
 
 
 def sae_features(
     prompt: list[Prompt], sae: str | Handle, *, k: int = 10, model: str | None = None
 ) -> list[SaeReading]:
-    """Find the features of a sparse autoencoder that are active at each token of a prompt.
+    """Find the features of an autoencoder or transcoder that are active at each token of a prompt.
 
     Args:
         prompt: Text, or token ids.
@@ -41,23 +42,16 @@ def sae_features(
     chosen = find(model)
     encoder = _find(sae, chosen)
     check_count("k", k, min(MAX_TOP, encoder.features))
-    if encoder.site.layer > chosen.layers:
-        raise ModelInputError(
-            f"sae={encoder.name!r} reads layer {encoder.site.layer}; {chosen.name!r} has "
-            f"{chosen.layers} layers"
-        )
-    if encoder.width != width_of(chosen, encoder.site):
-        raise ModelInputError(
-            f"sae={encoder.name!r} reads {encoder.width} numbers at layer {encoder.site.layer}; "
-            f"{chosen.name!r} has {width_of(chosen, encoder.site)} there"
-        )
+    _check_fit(encoder, chosen)
 
     def run(rows: list[list[int]]) -> list[SaeReading]:
-        states = read_batch(chosen, rows, {encoder.site})[encoder.site]
-        if encoder.centered and isinstance(chosen.final_norm, torch.nn.LayerNorm):
-            # Layer norms remove the mean anyway, so these models can be centred for training.
-            states = states - states.mean(-1, keepdim=True)
-        return [_reading(chosen, encoder, states[i, -len(r) :], r, k) for i, r in enumerate(rows)]
+        sites = (encoder.site, encoder.written)
+        read = read_batch(chosen, rows, set(sites))
+        given, target = (_as_centered(encoder, chosen, site, read[site]) for site in sites)
+        return [
+            _reading(chosen, encoder, given[i, -len(r) :], target[i, -len(r) :], r, k)
+            for i, r in enumerate(rows)
+        ]
 
     def prepare(one: Prompt) -> list[int]:
         return _as_trained(chosen, encoder, chosen.encode(one))
@@ -74,6 +68,42 @@ def sae_direction(sae: str | Handle, feature: int, *, model: str | None = None) 
         model: The model that the autoencoder belongs to; the first by default.
     """
     return cast("Array", _find(sae, find(model)).direction(feature))
+
+
+def _check_fit(sae: Sae, model: Model) -> None:
+    """Check that a model has the sites of an autoencoder.
+
+    Raises:
+        ModelInputError: A site is missing, or has another width.
+    """
+    for site, width in ((sae.site, sae.width), (sae.written, sae.written_width)):
+        if site.layer > model.layers:
+            raise ModelInputError(
+                f"sae={sae.name!r} reads layer {site.layer}; {model.name!r} has "
+                f"{model.layers} layers"
+            )
+        part = model.site(site.layer, site.stream)
+        if width != width_of(model, site):
+            raise ModelInputError(
+                f"sae={sae.name!r} reads {width} numbers at layer {site.layer}; "
+                f"{model.name!r} has {width_of(model, site)} there"
+            )
+    if sae.own_output and (part.scale != 1 or type(part.module).__name__.endswith("Norm")):
+        raise ModelInputError(
+            f"sae={sae.name!r} was trained on the output of a module; {model.name!r} has a norm or "
+            "a factor behind it"
+        )
+
+
+def _as_centered(sae: Sae, model: Model, site: Site, states: Tensor) -> Tensor:
+    """What was read, less its mean if the autoencoder was trained so.
+
+    Layer norms remove the mean of the residual stream anyway, so these models can be centred.
+    """
+    wide = site.stream in ("residual", "middle", "attention", "mlp", "embeddings")
+    if sae.centered and wide and isinstance(model.final_norm, torch.nn.LayerNorm):
+        return states - states.mean(-1, keepdim=True)
+    return states
 
 
 def _find(sae: str | Handle, model: Model) -> Sae:
@@ -94,10 +124,12 @@ def _as_trained(model: Model, sae: Sae, row: list[int]) -> list[int]:
     return row[1:] or row
 
 
-def _reading(model: Model, sae: Sae, states: Tensor, row: list[int], k: int) -> SaeReading:
-    wide = states.float()
-    found = sae.encode(wide)
-    missed = wide - sae.decode(found, wide)
+def _reading(
+    model: Model, sae: Sae, given: Tensor, target: Tensor, row: list[int], k: int
+) -> SaeReading:
+    found = sae.encode(given)
+    wide = target.float()
+    missed = wide - sae.decode(found, given)
     values, places = found.topk(k, dim=-1)
     features = [
         [FeatureScore(f, v) for f, v in zip(fs, vs, strict=True) if v > 0]

@@ -11,7 +11,7 @@ read without it, see `_reading` and `_attention`. Why this library, and what it 
 
 import importlib
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -20,14 +20,16 @@ from torch import Tensor
 from seer.errors import MissingExtraError
 
 from ._model import Model
-from ._parts import Part
 from ._records import Stream
 
-_ORDER: dict[Stream, int] = {"heads": 0, "attention": 1, "neurons": 2, "mlp": 3, "residual": 4}
+_ORDER: tuple[Stream, ...] = (
+    *("embeddings", "position_embeddings", "queries", "keys", "values", "heads", "attention"),
+    *("middle", "mlp_inputs", "preactivations", "neurons", "mlp", "residual"),
+)
 
 
 class Site(NamedTuple):
-    """A place where activations can be read or changed. Layer 0 has a residual stream only."""
+    """A place where activations can be read or changed. Layer 0 is what the first block reads."""
 
     layer: int
     stream: Stream
@@ -44,16 +46,17 @@ def read(model: Model, batch: Mapping[str, Tensor], sites: Iterable[Site]) -> di
     Raises:
         MissingExtraError: nnsight is not installed.
     """
-    ordered = sorted(set(sites), key=_time)
     sight = _sight(model)
-    rows = len(batch["input_ids"])
-    places = [_Place(model, sight, site, rows) for site in ordered]
-    found: list[Tensor] = []
+    visits = _visits(model, sight, batch, set(sites))
+    found: dict[Site, Tensor] = {}
     with model.turn, torch.no_grad(), sight.trace(dict(batch)) as tracer:
-        for place in places:
-            found.append(_saved(place.get()))
+        for place, site in visits:
+            if site is None:
+                place.begin()
+            else:
+                found[site] = _saved(place.get())
         tracer.stop()
-    return dict(zip(ordered, found, strict=True))
+    return found
 
 
 def run_changed(
@@ -65,11 +68,11 @@ def run_changed(
         MissingExtraError: nnsight is not installed.
     """
     sight = _sight(model)
-    places = _places(model, sight, batch, changes)
+    visits = _visits(model, sight, batch, changes)
     inputs = {**batch, "logits_to_keep": keep, "use_cache": False}
     with model.turn, torch.no_grad(), sight.trace(inputs):
-        for place, change in places:
-            place.put(change(place.get(), 0))
+        for place, site in visits:
+            _change(place, site, changes, 0)
         logits = _saved(sight.output.logits)
     return logits.float()
 
@@ -89,56 +92,78 @@ def generate_changed(
         MissingExtraError: nnsight is not installed.
     """
     sight = _sight(model)
-    places = _places(model, sight, batch, changes)
+    visits = _visits(model, sight, batch, changes)
     with warnings.catch_warnings():
         # The number of steps is not known in advance; nnsight warns when the loop ends early.
         warnings.filterwarnings("ignore", message=".*was never reached", category=UserWarning)
         with model.turn, torch.no_grad(), sight.generate(dict(batch), **options) as tracer:
             for step in tracer.iter[:]:
-                for place, change in places:
-                    place.put(change(place.get(), step))
+                for place, site in visits:
+                    _change(place, site, changes, step)
 
 
-def _time(site: Site) -> tuple[int, int]:
-    """The order in which a model reaches its sites; nnsight needs them in this order."""
-    return site.layer, _ORDER[site.stream]
+def _visits(
+    model: Model, sight: Any, batch: Mapping[str, Tensor], sites: Iterable[Site]
+) -> list[tuple["_Place", Site | None]]:
+    """The sites' places in the order in which a model reaches them, as nnsight needs them.
 
-
-def _places(
-    model: Model, sight: Any, batch: Mapping[str, Tensor], changes: Mapping[Site, Change]
-) -> Sequence[tuple["_Place", Change]]:
+    A place of two modules is there twice: first without its site, to begin.
+    """
     rows = len(batch["input_ids"])
-    return [(_Place(model, sight, s, rows), changes[s]) for s in sorted(changes, key=_time)]
+    found: list[tuple[tuple[int, int], _Place, Site | None]] = []
+    for site in sites:
+        place = _Place(model, sight, site, rows)
+        if site.stream == "middle":
+            found.append(((site.layer, -1), place, None))
+        found.append(((site.layer, _ORDER.index(site.stream)), place, site))
+    return [(place, site) for _, place, site in sorted(found, key=lambda visit: visit[0])]
+
+
+def _change(place: "_Place", site: Site | None, changes: Mapping[Site, Change], step: int) -> None:
+    if site is None:
+        place.begin()
+    else:
+        place.put(changes[site](place.get(), step))
 
 
 class _Place:
     """A site as nnsight sees it."""
 
     def __init__(self, model: Model, sight: Any, site: Site, rows: int) -> None:
-        if site.layer == 0:
-            part = Part(model.blocks[0], 1.0, at_input=True)
-        else:
-            part = model.site(site.layer, site.stream)
+        part = model.site(site.layer, site.stream)
         self._input = part.at_input
         self._scale = part.scale
         self._rows = rows
-        name = next(n for n, m in model.net.named_modules() if m is part.module)
-        for step in name.split("."):
-            sight = sight[int(step)] if step.isdigit() else getattr(sight, step)
-        self._envoy: Any = sight
+        self._places = None if part.places is None else torch.tensor(part.places).to(model.device)
+        self._envoy = _envoy(model, sight, part.module)
+        self._onto: Any = None if part.onto is None else _envoy(model, sight, part.onto)
+        self._before: Tensor | None = None
+
+    def begin(self) -> None:
+        """Keep what the part is added to; within a trace."""
+        self._before = self._onto.input.clone()
 
     def get(self) -> Tensor:
         """The activations, (rows, tokens, width), as they are added; within a trace."""
         value = self._value()
         # OPT flattens rows and tokens.
-        shaped = value.reshape(self._rows, -1, value.shape[-1])
+        value = value.reshape(self._rows, -1, value.shape[-1])
+        if self._places is not None:
+            return value[..., self._places]
         # A copy, because Falcon adds to this tensor in place afterwards.
-        return shaped.clone() if self._scale == 1 else shaped.float() * self._scale
+        value = value.clone() if self._scale == 1 else value.float() * self._scale
+        return value if self._before is None else self._before.reshape(value.shape) + value
 
     def put(self, value: Tensor) -> None:
         """Replace them; within a trace."""
         old = self._value()
-        value = (value / self._scale).to(old.dtype).reshape(old.shape)
+        if self._before is not None:
+            value = value - self._before.reshape(value.shape)
+        value = (value / self._scale).to(old.dtype)
+        if self._places is not None:
+            part, value = value, old.clone()
+            value[..., self._places] = part.reshape(*old.shape[:-1], -1)
+        value = value.reshape(old.shape)
         if self._input:
             self._envoy.input = value
         elif isinstance(self._envoy.output, tuple):
@@ -148,7 +173,17 @@ class _Place:
 
     def _value(self) -> Tensor:
         found: Any = self._envoy.input if self._input else self._envoy.output
-        return found[0] if isinstance(found, tuple) else found
+        value: Tensor = found[0] if isinstance(found, tuple) else found
+        # Embeddings of positions may be the same for all rows.
+        return value.expand(self._rows, -1, -1) if value.ndim == 3 and len(value) == 1 else value
+
+
+def _envoy(model: Model, sight: Any, module: Any) -> Any:
+    """What nnsight has for a module."""
+    name = next(n for n, m in model.net.named_modules() if m is module)
+    for step in name.split("."):
+        sight = sight[int(step)] if step.isdigit() else getattr(sight, step)
+    return sight
 
 
 def _saved(value: Tensor) -> Tensor:

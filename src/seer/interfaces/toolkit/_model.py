@@ -31,6 +31,7 @@ from ._parts import (
     Units,
     check_head,
     find_blocks,
+    find_embeddings,
     find_final_norm,
     find_parts,
     find_units,
@@ -162,25 +163,47 @@ class Model:
         with self.turn:
             return find_units(self.net)
 
+    @cached_property
+    def embeddings(self) -> dict[str, Part]:
+        """The parts of what goes into the first block.
+
+        Raises:
+            ModelInputError: This architecture has no blocks that are known.
+        """
+        with self.turn:
+            return find_embeddings(self.net)
+
     def site(self, layer: int, stream: Stream) -> Part:
         """The module at which this stream of block `layer` (from 1) is read and changed.
+
+        Layer 0 is what goes into the first block.
 
         Raises:
             ModelInputError: This architecture does not have such a part.
         """
         if stream == "residual":
-            return Part(self.blocks[layer - 1], 1.0)
-        if stream in ("heads", "head_outputs", "neurons"):
-            own = self.units[layer - 1]
-            matrix = own.neurons if stream == "neurons" else own.heads
-            if matrix is None:
-                raise ModelInputError(
-                    f"block {layer} of {type(self.net).__name__} has no {stream} that this "
-                    "interface can read (mixtures of experts have none)"
-                )
-            return Part(matrix, 1.0, at_input=True)
-        block = self.parts[layer - 1]
-        return block.attention if stream == "attention" else block.mlp
+            if layer == 0:
+                return Part(self.blocks[0], at_input=True)
+            return Part(self.blocks[layer - 1])
+        if stream in ("attention", "mlp"):
+            block = self.parts[layer - 1]
+            return block.attention if stream == "attention" else block.mlp
+        if stream == "middle":
+            found, why = self.parts[layer - 1].middle, "its attention and MLP read the same stream"
+        elif layer == 0:
+            found, why = self.embeddings.get(stream), "models that rotate by position have none"
+        else:
+            name = "heads" if stream == "head_outputs" else stream
+            found, why = self.units[layer - 1].parts.get(name), "mixtures of experts have none"
+            if stream in ("queries", "keys", "values"):
+                why = "models that compress keys and values have none"
+        if found is None:
+            where = f"block {layer} of " if layer else ""
+            raise ModelInputError(
+                f"{where}{type(self.net).__name__} has no {stream} that this interface can read "
+                f"({why})"
+            )
+        return found
 
     def unembed(self, residual: Tensor) -> Tensor:
         """Logits, in float32, for activations of the residual stream after the last block."""

@@ -18,7 +18,7 @@ from ._limits import BATCH_TOKENS, MAX_PATCHES, check_count
 from ._model import Model, Prompt
 from ._records import Layer, Patching, Stream
 from ._registry import find
-from ._sites import check_unit, places_of, site_of
+from ._sites import check_unit, layers_of, places_of, site_of
 from ._tokens import last_logits
 
 
@@ -64,8 +64,8 @@ def patch(
             f"the clean prompt has {count} tokens, the corrupted one {len(rows[1])}; patching "
             "needs as many in both (tokenize() shows them)"
         )
-    all_layers = range(0 if stream == "residual" else 1, chosen.layers + 1)
-    at = [site_of(chosen, n, stream) for n in (all_layers if layers is None else layers)]
+    asked = layers_of(chosen, stream) if layers is None else layers
+    at = [site_of(chosen, layer, stream) for layer in asked]
     if any(site.stream == "head_outputs" for site in at):
         raise ModelInputError(
             'head_outputs can only be read; to patch a head, use stream="heads" '

@@ -7,13 +7,32 @@ import numpy as np
 
 from seer.rpc import Handle
 
-Stream = Literal["residual", "attention", "mlp", "heads", "head_outputs", "neurons"]
+Stream = Literal[
+    "residual",
+    "middle",
+    "attention",
+    "mlp",
+    "queries",
+    "keys",
+    "values",
+    "heads",
+    "head_outputs",
+    "mlp_inputs",
+    "preactivations",
+    "neurons",
+    "embeddings",
+    "position_embeddings",
+]
 """What to read or change in a block.
 
-`residual`: the residual stream after the block. `attention`, `mlp`: what this part of the block
-adds to the residual stream. `heads`: the output of each attention head before the output matrix.
-`head_outputs`: what each head writes through the output matrix (can only be read). `neurons`: the
-activations of the MLP's neurons, before the MLP's output matrix.
+`residual`: the residual stream after the block. `middle`: between attention and MLP. `attention`,
+`mlp`: what this part of the block adds to the residual stream. `queries`, `keys`, `values`: of each
+attention head, as the matrices make them, before any norm and rotation. `heads`: the output of each
+attention head before the output matrix. `head_outputs`: what each head writes through the output
+matrix (can only be read). `mlp_inputs`: what goes into the MLP, behind the norm. `preactivations`:
+what goes into the activation function of the MLP's neurons. `neurons`: the activations of the MLP's
+neurons, before the MLP's output matrix. At layer 0 only: `embeddings` of the tokens, and
+`position_embeddings` where a model adds them.
 """
 Layer = int | str
 """A layer: 0 is the embeddings, n the output of block n, -1 the last. Or a hook name as in
@@ -122,7 +141,7 @@ class Steering:
     """Which token of the prompt (negative counts from its end); None for all tokens, including
     those that the model writes."""
     unit: int | None = None
-    """Which head or neuron, from 0, for `heads` and `neurons`; None for all of them."""
+    """Which head or neuron, from 0; None for all of them."""
 
 
 @dataclass
@@ -241,7 +260,7 @@ class NeuronScore:
 
 @dataclass
 class SaeInfo:
-    """A sparse autoencoder and where it reads."""
+    """A sparse autoencoder or transcoder, and where it reads."""
 
     name: str
     layer: int
@@ -249,6 +268,8 @@ class SaeInfo:
     features: int
     width: int
     architecture: str
+    writes: Stream
+    """The stream that its directions belong to: of a transcoder, the one that it predicts."""
 
 
 @dataclass
@@ -269,7 +290,8 @@ class SaeReading:
     active: list[int]
     """Per token, how many features are active in all."""
     unexplained: float
-    """Squared length of what the reconstruction misses, over that of the activations."""
+    """Squared length of what the reconstruction misses, over that of the activations; of a
+    transcoder, of those that it predicts."""
 
 
 @dataclass

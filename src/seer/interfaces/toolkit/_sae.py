@@ -1,8 +1,9 @@
 """Sparse autoencoders on disk, as SAELens, Gemma Scope and EleutherAI's sparsify save them.
 
 SAELens writes `cfg.json` and safetensors; its architectures standard, topk, jumprelu and gated are
-supported. The files are read here and not with SAELens itself, which would also install an
-experiment tracker, a dataset library and another model library.
+supported. A transcoder is an autoencoder that reads one site and writes another: it predicts what
+an MLP makes of its input. The files are read here and not with SAELens itself, which would also
+install an experiment tracker, a dataset library and another model library.
 """
 
 # torch, transformers and scikit-learn are annotated in part only.
@@ -14,9 +15,11 @@ import os
 import re
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -30,6 +33,13 @@ FOLDER_VARIABLE = "SEER_SAES"
 """Names the folder of autoencoders on the machine; each has a folder of its own in it."""
 
 _WEIGHTS = ("sae_weights.safetensors", "sae.safetensors", "params.npz")
+_TRANSCODERS = {
+    "transcoder": "standard",
+    "skip_transcoder": "standard",
+    "jumprelu_transcoder": "jumprelu",
+    "jumprelu_skip_transcoder": "jumprelu",
+}
+"""What SAELens calls transcoders -> how they encode."""
 _BLOCK = re.compile(r"(?:model\.layers|transformer\.h)\.(\d+)")
 _TENSORS = {
     "standard": ("W_enc", "b_enc", "W_dec", "b_dec"),
@@ -59,25 +69,51 @@ class Sae:
         folder: Path | None = None,
         tensors: dict[str, Tensor] | None = None,
     ) -> None:
-        config = {**(config.get("metadata") or {}), **config}
+        try:
+            self._read(name, {**(config.get("metadata") or {}), **config})
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            if isinstance(error, ModelInputError):
+                raise
+            raise ModelInputError(
+                f"sae={name!r}: its cfg.json is not one of an autoencoder: {error!r}"
+            ) from error
+        self._folder = folder
+        self._tensors: dict[str, Tensor] = tensors or {}
+
+    def _read(self, name: str, config: dict[str, Any]) -> None:
         self.architecture: str = config.get("architecture", "standard")
         if self.architecture == "standard" and "topk" in (config.get("activation_fn_str") or ""):
             self.architecture = "topk"
-        if self.architecture not in _TENSORS:
+        if self.architecture not in {**_TENSORS, **_TRANSCODERS}:
             raise ModelInputError(
                 f"sae={name!r}: the architecture {self.architecture!r} is not supported; "
-                f"known are {', '.join(_TENSORS)}"
+                f"known are {', '.join((*_TENSORS, *_TRANSCODERS))}"
             )
+        self._kind = _TRANSCODERS.get(self.architecture, self.architecture)
         self.name = name
         self.site = _site(name, config)
+        self.written = self.site
+        """The site that it predicts; of an autoencoder, the one that it reads."""
+        self.transcodes = self.architecture in _TRANSCODERS or bool(config.get("transcode"))
+        if self.transcodes:
+            block = f"blocks.{self.site.layer - 1}.hook_mlp_out"
+            self.written = _site(name, {"hook_name": config.get("hook_name_out") or block})
+        self.own_output = bool(config.get("own_output"))
+        """Whether it was trained on the output of the module itself, without a norm behind it."""
         self.width = int(config["d_in"])
+        self.written_width = int(config.get("d_out") or config["d_in"])
         self.features = int(config["d_sae"])
-        self._subtract: bool = config.get("apply_b_dec_to_input", True)
+        self._subtract: bool = config.get("apply_b_dec_to_input", True) and not self.transcodes
         self._normalize: str = config.get("normalize_activations") or "none"
         if self._normalize not in ("none", "layer_norm", "constant_norm_rescale"):
             raise ModelInputError(
                 f"sae={name!r}: normalize_activations={self._normalize!r} is not known; fold it "
                 "into the weights when saving"
+            )
+        if self.transcodes and self._normalize != "none":
+            raise ModelInputError(
+                f"sae={name!r}: normalize_activations={self._normalize!r} is not known for "
+                "transcoders"
             )
         kwargs: Any = config.get("activation_fn_kwargs") or {}
         self._k = int(config.get("k") or kwargs.get("k") or 0)
@@ -88,8 +124,6 @@ class Sae:
         self.centered = bool(loading.get("center_writing_weights", False))
         """Whether it was trained on a model whose weights are changed so that what they write has
         a mean of zero, as TransformerLens does on request."""
-        self._folder = folder
-        self._tensors: dict[str, Tensor] = tensors or {}
 
     def info(self) -> SaeInfo:
         """What callers learn of it."""
@@ -100,6 +134,7 @@ class Sae:
             features=self.features,
             width=self.width,
             architecture=self.architecture,
+            writes=self.written.stream,
         )
 
     def load(self, device: torch.device) -> "Sae":
@@ -114,10 +149,22 @@ class Sae:
                 raise ModelInputError(
                     f"sae={self.name!r}: its folder has none of {', '.join(_WEIGHTS)}"
                 )
-            found = _named(load_any(file, device))
-            missing = [n for n in _TENSORS[self.architecture] if n not in found]
-            if missing or found["W_dec"].shape != (self.features, self.width):
+            try:
+                found = _named(load_any(file, device))
+            except (OSError, ValueError, SafetensorError, BadZipFile) as error:
+                raise ModelInputError(
+                    f"sae={self.name!r}: {file.name} cannot be read, perhaps because it was not "
+                    f"written to its end: {error}"
+                ) from error
+            needed = [*_TENSORS[self._kind], *(["W_skip"] if "skip" in self.architecture else [])]
+            sizes = {"W_enc": (self.width, self.features)}
+            sizes |= {"W_dec": (self.features, self.written_width)}
+            if any(n not in found for n in needed) or any(
+                found[n].shape != size for n, size in sizes.items()
+            ):
                 raise ModelInputError(f"sae={self.name!r}: its weights do not fit its cfg.json")
+            if not all(bool(torch.isfinite(tensor).all()) for tensor in found.values()):
+                raise ModelInputError(f"sae={self.name!r}: it has weights that are not finite")
             self._tensors = {n: t.float() for n, t in found.items()}
         return self
 
@@ -127,14 +174,14 @@ class Sae:
         inputs, _, _ = self._normalized(activations.float())
         if self._subtract:
             inputs = inputs - t["b_dec"]
-        if self.architecture == "gated":
+        if self._kind == "gated":
             open_gates = inputs @ t["W_enc"] + t["b_gate"] > 0
             sizes = inputs @ (t["W_enc"] * t["r_mag"].exp()) + t["b_mag"]
             return open_gates * sizes.relu()
         before = inputs @ t["W_enc"] + t["b_enc"]
-        if self.architecture == "jumprelu":
+        if self._kind == "jumprelu":
             return before.relu() * (before > t["threshold"])
-        if self.architecture == "topk":
+        if self._kind == "topk":
             if self._rescale:
                 before = before * torch.linalg.vector_norm(t["W_dec"], dim=-1)
             values, places = before.topk(min(self._k, self.features), dim=-1)
@@ -142,12 +189,16 @@ class Sae:
         return before.relu()
 
     def decode(self, features: Tensor, activations: Tensor) -> Tensor:
-        """What the features stand for, in the units of the activations that they came from."""
+        """What the features stand for, in the units of the activations that they came from.
+
+        A transcoder gives what it predicts for another site.
+        """
         t = self._tensors
         if self._rescale:
             features = features / torch.linalg.vector_norm(t["W_dec"], dim=-1)
         _, shift, scale = self._normalized(activations.float())
-        return (features @ t["W_dec"] + t["b_dec"]) * scale + shift
+        found = (features @ t["W_dec"] + t["b_dec"]) * scale + shift
+        return found + activations.float() @ t["W_skip"].T if "W_skip" in t else found
 
     def direction(self, feature: int) -> Tensor:
         """What one feature writes.
@@ -192,8 +243,10 @@ def add_collection(name: str, folder: Path) -> bool:
 
 
 def _folders_in(root: Path) -> list[Path]:
-    files = (file for name in ("cfg.json", "params.npz") for file in root.rglob(name))
-    return sorted({file.parent for file in files})
+    """Folders with the files of an autoencoder. One that is being written has not all of them."""
+    found = {file.parent for file in root.rglob("cfg.json")}
+    found = {one for one in found if any((one / name).is_file() for name in _WEIGHTS)}
+    return sorted(found | {file.parent for file in root.rglob("params.npz")})
 
 
 def all_saes() -> dict[str, Path]:
@@ -238,9 +291,14 @@ def find_sae(name: str, device: torch.device) -> Sae:
 def _config(name: str, folder: Path) -> dict[str, Any]:
     if not (folder / "cfg.json").is_file():
         return _gemma_scope(name, folder)
-    config: dict[str, Any] = json.loads((folder / "cfg.json").read_text())
+    try:
+        config: Any = json.loads((folder / "cfg.json").read_text())
+    except ValueError as error:
+        raise ModelInputError(f"sae={name!r}: its cfg.json cannot be read: {error}") from error
+    if not isinstance(config, dict):
+        raise ModelInputError(f"sae={name!r}: its cfg.json is not one of an autoencoder")
     if "expansion_factor" in config and "d_sae" not in config:
-        return _sparsify(folder, config)
+        return _sparsify(name, folder, config)
     return config
 
 
@@ -251,6 +309,11 @@ def _gemma_scope(name: str, folder: Path) -> dict[str, Any]:
         ModelInputError: The folder's name does not say which layer it reads.
     """
     whole = f"{name}/{folder.as_posix()}"
+    if "-transcoders" in whole:
+        raise ModelInputError(
+            f"sae={name!r}: transcoders of Gemma Scope are not supported; they read the MLP's "
+            "input before the weights of the norm"
+        )
     layer = re.search(r"layer_(\d+)(?:/|$)", name)
     if layer is None:
         raise ModelInputError(f"sae={name!r}: params.npz must be in a folder layer_N")
@@ -268,18 +331,28 @@ def _gemma_scope(name: str, folder: Path) -> dict[str, Any]:
     }
 
 
-def _sparsify(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
-    """The settings of an autoencoder that EleutherAI's `sparsify` saved in a folder layers.N."""
+def _sparsify(name: str, folder: Path, config: dict[str, Any]) -> dict[str, Any]:
+    """The settings of an autoencoder that EleutherAI's `sparsify` saved in a folder layers.N.
+
+    Raises:
+        ModelInputError: It has a part that is not known here.
+    """
+    for key, plain in (("activation", "topk"), ("embed_skip", False), ("gram_lookup", False)):
+        if config.get(key, plain) != plain:
+            raise ModelInputError(f"sae={name!r}: {key}={config[key]!r} is not supported")
     place = re.fullmatch(
-        r"(?:.*\.)?layers\.(\d+)(?:\.(mlp|self_attn|attn|attention))?", folder.name
+        r"(?:.*\.)?(?:layers|h)\.(\d+)(?:\.(mlp|self_attn|attn|attention))?", folder.name
     )
-    hook = ""
-    if place is not None:
-        part = {"mlp": "hook_mlp_out", None: "hook_resid_post"}.get(place[2], "hook_attn_out")
-        hook = f"blocks.{place[1]}.{part}"
+    part = {"mlp": "hook_mlp_out", None: "hook_resid_post"}
+    hook = "" if place is None else f"blocks.{place[1]}.{part.get(place[2], 'hook_attn_out')}"
+    if config.get("transcode"):
+        if place is None or place[2] != "mlp":
+            raise ModelInputError(f"sae={name!r}: only transcoders of an MLP are supported")
+        hook = f"blocks.{place[1]}.mlp.hook_in"
     width = int(config["d_in"])
     features = int(config.get("num_latents") or width * int(config["expansion_factor"]))
-    return {**config, "architecture": "topk", "d_sae": features, "hook_name": hook}
+    found = {"architecture": "topk", "d_sae": features, "hook_name": hook}
+    return {**config, **found, "own_output": place is not None and place[2] is not None}
 
 
 def load_any(file: Path, device: torch.device) -> dict[str, Tensor]:

@@ -21,17 +21,30 @@ from ._inside import Site
 from ._model import Model
 from ._records import Layer, Stream
 
-_HOOK = re.compile(r"blocks\.(\d+)\.([a-z_.]+)")
+_HOOK = re.compile(r"blocks\.(\d{1,6})\.([a-z_.]+)")
 _HOOKS: dict[str, tuple[int, Stream]] = {
     "hook_resid_pre": (0, "residual"),
+    "hook_resid_mid": (1, "middle"),
     "hook_resid_post": (1, "residual"),
     "hook_attn_out": (1, "attention"),
     "hook_mlp_out": (1, "mlp"),
+    "attn.hook_q": (1, "queries"),
+    "attn.hook_k": (1, "keys"),
+    "attn.hook_v": (1, "values"),
     "attn.hook_z": (1, "heads"),
     "attn.hook_result": (1, "head_outputs"),
+    "mlp.hook_in": (1, "mlp_inputs"),
+    "mlp.hook_pre": (1, "preactivations"),
     "mlp.hook_post": (1, "neurons"),
 }
 """Name of the hook in its block -> what to add to the block's number, and the stream."""
+_FIRST: dict[str, Stream] = {
+    "hook_embed": "embeddings",
+    "hook_pos_embed": "position_embeddings",
+}
+"""Name of a hook before the blocks -> the stream at layer 0."""
+_HEADS: tuple[Stream, ...] = ("queries", "keys", "values", "heads", "head_outputs")
+_NEURONS: tuple[Stream, ...] = ("preactivations", "neurons")
 
 
 def parse_hook(name: str) -> Site:
@@ -40,9 +53,11 @@ def parse_hook(name: str) -> Site:
     Raises:
         ModelInputError: The name is unknown, or this site is not supported.
     """
+    if name in _FIRST:
+        return Site(0, _FIRST[name])
     found = _HOOK.fullmatch(name)
     if found is None or found[2] not in _HOOKS:
-        known = ", ".join(f"blocks.N.{one}" for one in _HOOKS)
+        known = ", ".join([*(f"blocks.N.{one}" for one in _HOOKS), *_FIRST])
         raise ModelInputError(f"{name!r} is not a supported hook name; supported are {known}")
     more, stream = _HOOKS[found[2]]
     return Site(int(found[1]) + more, stream)
@@ -52,8 +67,17 @@ def hook_name(site: Site) -> str:
     """What TransformerLens calls a site."""
     if site == (0, "residual"):
         return "blocks.0.hook_resid_pre"
+    if site.layer == 0:
+        return next(name for name, stream in _FIRST.items() if stream == site.stream)
     hook = next(n for n, (more, s) in _HOOKS.items() if more == 1 and s == site.stream)
     return f"blocks.{site.layer - 1}.{hook}"
+
+
+def layers_of(model: Model, stream: Stream) -> range:
+    """The layers that have a stream."""
+    if stream in _FIRST.values():
+        return range(1)
+    return range(0 if stream == "residual" else 1, model.layers + 1)
 
 
 def site_of(model: Model, layer: Layer, stream: Stream) -> Site:
@@ -69,7 +93,10 @@ def site_of(model: Model, layer: Layer, stream: Stream) -> Site:
         if site.layer > model.layers:
             raise ModelInputError(f"{layer!r}: the model has blocks 0 to {model.layers - 1}")
     else:
-        site = Site(model.check_layer(layer, least=0 if stream == "residual" else 1), stream)
+        there = layers_of(model, stream)
+        if stream in _FIRST.values() and layer != 0:
+            raise ModelInputError(f"layer={layer!r}: stream={stream!r} is at layer 0 only")
+        site = Site(model.check_layer(layer, least=there.start), stream)
     if site.stream != "residual":
         # Raises if the architecture does not have this part.
         model.site(site.layer, site.stream)
@@ -78,9 +105,10 @@ def site_of(model: Model, layer: Layer, stream: Stream) -> Site:
 
 def unit_count(model: Model, site: Site) -> int:
     """How many heads or neurons a site has; 0 if it has no units."""
-    if site.stream in ("heads", "head_outputs"):
-        return model.units[site.layer - 1].head_count
-    return model.units[site.layer - 1].neuron_count if site.stream == "neurons" else 0
+    if site.stream in _HEADS:
+        own = model.units[site.layer - 1]
+        return own.key_count if site.stream in ("keys", "values") else own.head_count
+    return model.units[site.layer - 1].neuron_count if site.stream in _NEURONS else 0
 
 
 def check_unit(model: Model, site: Site, unit: int | None) -> int | None:
@@ -94,41 +122,46 @@ def check_unit(model: Model, site: Site, unit: int | None) -> int | None:
     count = unit_count(model, site)
     if not count:
         raise ModelInputError(
-            f"unit={unit!r}: stream={site.stream!r} has no units; "
-            "heads, head_outputs and neurons have"
+            f"unit={unit!r}: stream={site.stream!r} has no units; these have: "
+            + ", ".join((*_HEADS, *_NEURONS))
         )
     if not 0 <= unit < count:
-        what = "neurons" if site.stream == "neurons" else "heads"
+        what = "neurons" if site.stream in _NEURONS else "heads"
+        if site.stream in ("keys", "values"):
+            what = f"{site.stream} of heads"
         raise ModelInputError(f"unit={unit!r}: layer {site.layer} has {what} 0 to {count - 1}")
     return unit
 
 
 def width_of(model: Model, site: Site) -> int:
     """How many numbers one token has at a site that can be changed."""
-    if site.stream == "neurons":
-        return model.units[site.layer - 1].neuron_count
-    if site.stream == "heads":
-        return model.units[site.layer - 1].head_count * model.units[site.layer - 1].head_width
+    if site.stream in _NEURONS:
+        return unit_count(model, site)
+    if site.stream in _HEADS and site.stream != "head_outputs":
+        return unit_count(model, site) * model.units[site.layer - 1].head_width
     return model.width
 
 
 def numbers_of(model: Model, site: Site, unit: int | None) -> int:
     """How many numbers one token has at a site, or in one unit of it."""
-    if site.stream == "neurons":
-        return width_of(model, site) if unit is None else 1
-    if site.stream == "heads":
-        return width_of(model, site) if unit is None else model.units[site.layer - 1].head_width
-    if site.stream == "head_outputs" and unit is None:
-        return model.width * unit_count(model, site)
-    return model.width
+    if site.stream == "head_outputs":
+        return model.width * (unit_count(model, site) if unit is None else 1)
+    if unit is None:
+        return width_of(model, site)
+    return width_of(model, site) // unit_count(model, site)
 
 
 def places_of(model: Model, site: Site, unit: int | None) -> slice:
     """Which numbers of a token belong to a unit; all of them without one."""
     if unit is None:
         return slice(0, width_of(model, site))
-    size = 1 if site.stream == "neurons" else model.units[site.layer - 1].head_width
+    size = numbers_of(model, site, unit)
     return slice(unit * size, (unit + 1) * size)
+
+
+def flattens_heads(site: Site) -> bool:
+    """Whether a token's numbers at a site are those of heads, one after the other."""
+    return site.stream in _HEADS
 
 
 def source_of(site: Site) -> Site:
@@ -140,18 +173,17 @@ def split_units(model: Model, site: Site, values: Tensor, unit: int | None) -> T
     """What was read at `source_of(site)`, (..., numbers), by unit.
 
     Returns:
-        For heads (..., heads, head width), for head_outputs (..., heads, width), otherwise
-        (..., numbers). One unit has one dimension less.
+        For streams of heads (..., heads, head width), for head_outputs (..., heads, width),
+        otherwise (..., numbers). One unit has one dimension less.
     """
-    if site.stream == "neurons":
+    if site.stream in _NEURONS:
         return values if unit is None else values[..., unit]
-    if site.stream not in ("heads", "head_outputs"):
+    if site.stream not in _HEADS:
         return values
-    own = model.units[site.layer - 1]
-    heads = values.unflatten(-1, (own.head_count, own.head_width))
-    if site.stream == "heads":
+    heads = values.unflatten(-1, (unit_count(model, site), -1))
+    if site.stream != "head_outputs":
         return heads if unit is None else heads[..., unit, :]
-    chosen = range(own.head_count) if unit is None else [unit]
+    chosen = range(unit_count(model, site)) if unit is None else [unit]
     outputs = torch.stack([_written(model, site, values, head) for head in chosen], -2)
     return outputs if unit is None else outputs[..., 0, :]
 
@@ -162,7 +194,7 @@ def _written(model: Model, site: Site, values: Tensor, head: int) -> Tensor:
     The output matrix itself is applied to the head's values alone, so adapters and quantised
     weights count as they do in the model. Its bias belongs to no head and is taken off.
     """
-    matrix = model.units[site.layer - 1].heads
+    matrix = model.site(site.layer, "heads").module
     alone = torch.zeros_like(values)
     place = places_of(model, Site(site.layer, "heads"), head)
     alone[..., place] = values[..., place]

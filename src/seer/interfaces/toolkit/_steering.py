@@ -164,7 +164,7 @@ def _vector(model: Model, one: Steering, site: Site) -> Tensor | None:
         whole[places] = 1
         return whole
     given = one.direction
-    if given is None and site.stream == "neurons" and one.unit is not None:
+    if given is None and numbers_of(model, site, one.unit) == 1:
         given = np.ones(1, np.float32)
     if given is None:
         raise ModelInputError(f"steering with mode={one.mode!r} needs a direction")

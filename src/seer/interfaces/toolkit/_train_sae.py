@@ -31,7 +31,7 @@ from ._reading import read_batch
 from ._records import Layer, Stream, TrainedSae
 from ._registry import find
 from ._sae import Sae
-from ._sites import hook_name, site_of, width_of
+from ._sites import flattens_heads, hook_name, site_of, width_of
 
 _TEST_EVERY = 4
 """Every fourth text is held out."""
@@ -204,7 +204,7 @@ def _config(
         "device": "cpu",
         "apply_b_dec_to_input": True,
         "normalize_activations": "none",
-        "reshape_activations": "hook_z" if site.stream == "heads" else "none",
+        "reshape_activations": "hook_z" if flattens_heads(site) else "none",
         "rescale_acts_by_decoder_norm": False,
         "metadata": {
             # Tells SAELens that the settings have the form of its version 6.
