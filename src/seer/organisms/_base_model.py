@@ -79,7 +79,13 @@ def _convert(gguf: Path, folder: Path) -> None:
         config = transformers.LlamaConfig(**{k: getattr(loaded.config, k) for k in _CONFIG_KEYS})
         model = transformers.LlamaForCausalLM(config).to(torch.bfloat16)
         model.load_state_dict(loaded.state_dict())
-        model.save_pretrained(draft)
+        try:
+            model.save_pretrained(draft)
+        except importlib.import_module("safetensors").SafetensorError as error:
+            # Such as on a full disk.
+            raise OSError(
+                f"the base model could not be written to {folder.parent}: {error}"
+            ) from error
         tokenizer.save_pretrained(draft)
         # Sandboxes read it as another user.
         draft.chmod(0o755)

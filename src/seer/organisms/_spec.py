@@ -1,6 +1,7 @@
 """What the factory is asked for: a TOML file, checked."""
 
 import random
+import re
 import secrets
 import tomllib
 from collections.abc import Mapping
@@ -35,11 +36,24 @@ class Spec:
     device: str = "auto"
 
     def __post_init__(self) -> None:
+        for name, kind in _KINDS.items():
+            given: Any = getattr(self, name)
+            fits = type(given) is kind or (kind is dict and isinstance(given, Mapping))
+            if not fits and not (given is None and name in ("base", "seed")):
+                raise ConfigError(name, getattr(self, name), f"must be {_NAMES[kind]}")
         if self.behaviour not in BEHAVIOURS:
             raise ConfigError("behaviour", self.behaviour, f"is not one of {', '.join(BEHAVIOURS)}")
-        for name in ("rows", "kept", "steps", "cases"):
-            if getattr(self, name) < 4:
-                raise ConfigError(name, getattr(self, name), "must be 4 or more")
+        for name, most in _MOST.items():
+            if not 4 <= getattr(self, name) <= most:
+                raise ConfigError(name, getattr(self, name), f"must be from 4 to {most}")
+        if self.seed is not None and not -(2**63) <= self.seed < 2**63:
+            raise ConfigError("seed", self.seed, "must fit into 64 bits")
+        if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", self.device):
+            raise ConfigError("device", self.device, "must be auto, cpu, mps, cuda or cuda:N")
+        chosen: Mapping[str, Any] = self.parameters
+        for name, value in chosen.items():
+            if not isinstance(value, str):
+                raise ConfigError(f"parameters.{name}", value, "must be a text")
         try:
             self.kind.drawn(self.parameters, random.Random(0))
         except ValueError as error:
@@ -68,7 +82,8 @@ def read_spec(file: Path) -> Spec:
     """
     try:
         given: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
+        # Also text that is not UTF-8, and numbers or lists without end.
         raise ConfigError("spec", str(file), f"is not TOML: {error}") from None
     known = {f.name: f for f in fields(Spec)}
     for name, value in given.items():
@@ -76,10 +91,6 @@ def read_spec(file: Path) -> Spec:
             raise ConfigError(name, value, f"is not known; a spec has: {', '.join(known)}")
     if "behaviour" not in given:
         raise ConfigError("behaviour", None, f"is needed; there are: {', '.join(BEHAVIOURS)}")
-    for name, kind in _KINDS.items():
-        if name in given and (type(given[name]) is not kind):
-            raise ConfigError(name, given[name], f"must be {_NAMES[kind]}")
-    given["parameters"] = {k: str(v) for k, v in given.get("parameters", {}).items()}
     return Spec(**given)
 
 
@@ -89,6 +100,7 @@ _KINDS: dict[str, type] = {
     "hard": bool,
     "parameters": dict,
 }
+_MOST = {"rows": 100_000, "kept": 100_000, "steps": 1_000_000, "cases": 10_000}
 _NAMES: dict[type, str] = {
     str: "a text",
     int: "a whole number",
