@@ -117,7 +117,7 @@ class Sandbox:
         if self._started is not None:
             raise SandboxStateError(f"this sandbox is already running, as {self.sandbox_id!r}")
         if self._starting is not None:
-            raise SandboxStateError("this sandbox is already starting")
+            raise SandboxStateError("this sandbox is already being started")
         starting = self._starting = asyncio.create_task(self._run_start())
         try:
             await starting
