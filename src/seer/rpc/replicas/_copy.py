@@ -23,13 +23,14 @@ from seer.rpc.server._process import FAILED_TO_LOAD, InterfaceProcess, load_or_t
 from ._link import RAN, with_traceback
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from seer.rpc.interface._budget import Meter
     from seer.rpc.interface._schema import Function
     from seer.rpc.server._calls import Call
     from seer.rpc.server._config import ServerConfig
-    from seer.rpc.server._gate_process import Operation
+    from seer.rpc.server._gate_process import Message
     from seer.rpc.server._replies import Reply
     from seer.rpc.server._shared import Shared
 
@@ -114,7 +115,7 @@ class CopyProcess(InterfaceProcess):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments, gate_kind=CopyGate, caller_kind=_Known)
         self._front: Channel | None = None
-        self._front_operations: dict[str, Operation] = {
+        self._front_operations: dict[str, Callable[[Message], None]] = {
             "connect": self._front_connect,
             "cancel": self._front_cancel,
             "free": self._front_free,
@@ -156,11 +157,12 @@ class CopyProcess(InterfaceProcess):
             # The supervisor will say what comes next.
             self.loop.unwatch(self._front.fileno())
             return
-        for message, descriptors in messages:
-            self._front_operations[message["op"]](message, descriptors)
+        for message in messages:
+            self._front_operations[message["op"]](message)
 
-    def _front_connect(self, message: dict[str, Any], descriptors: list[int]) -> None:
+    def _front_connect(self, message: Message) -> None:
         name = message["caller"]
+        descriptors: list[int] = message["descriptors"]
         if not descriptors:
             # This process has none left. The front sees the connection end, and says so.
             os.write(2, b"no descriptor is left for a connection to the front\n")
@@ -170,7 +172,7 @@ class CopyProcess(InterfaceProcess):
             caller = self.callers.know(name, message["index"], Budget())
         self.callers.connect(caller, socket.socket(fileno=descriptors[0]))
 
-    def _front_cancel(self, message: dict[str, Any], _descriptors: list[int]) -> None:
+    def _front_cancel(self, message: Message) -> None:
         caller = self.gate.callers.get(message["caller"])
         call = None if caller is None else caller.calls.get(message["call"])
         if call is not None:
@@ -181,10 +183,10 @@ class CopyProcess(InterfaceProcess):
         if len(self._early) > MAX_EARLY:
             del self._early[next(iter(self._early))]
 
-    def _front_free(self, message: dict[str, Any], _descriptors: list[int]) -> None:
+    def _front_free(self, message: Message) -> None:
         caller = self.gate.callers.get(message["caller"])
         if caller is not None:
             caller.handles.free(message["handle"])
 
-    def _front_remove(self, message: dict[str, Any], _descriptors: list[int]) -> None:
+    def _front_remove(self, message: Message) -> None:
         self.callers.remove(message["caller"])

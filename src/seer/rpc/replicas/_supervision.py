@@ -8,27 +8,22 @@ copies are for. The front decides which copy runs a call.
 from __future__ import annotations
 
 import os
-import select
 import socket
 import time
 from itertools import count
 from typing import TYPE_CHECKING
 
-from seer.rpc.server._child import OVERDUE, Child, ExitReport, new_epoch
+from seer.rpc.server._child import Child, ExitReport, new_epoch
 from seer.rpc.server._shared import Shared
+from seer.rpc.server._supervisor import Questions, Workers
 
 if TYPE_CHECKING:
-    import socket
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
     from typing import Any
 
     from seer.rpc.server._channel import Channel
-    from seer.rpc.server._child import Child
     from seer.rpc.server._http_server import Poller
-    from seer.rpc.server._shared import Shared
-    from seer.rpc.server._supervisor import Supervisor
-
-    Answered = Callable[[dict[str, Any]], None]
+    from seer.rpc.server._supervisor import Answered, Supervisor
 
 STARTING, READY, DRAINING, ENDING = "starting", "ready", "draining", "ending"
 
@@ -45,7 +40,7 @@ class Copy:
         state: `starting`, `ready`, `draining` or `ending`.
         places: Numbers of its functions.
         failure: Why it could not load the interface, as data.
-        asked: Who waits for its answers.
+        questions: What it was asked.
     """
 
     def __init__(self, number: int, child: Child, shared: Shared, gpu: str | None) -> None:
@@ -57,8 +52,7 @@ class Copy:
         self.state = STARTING
         self.places: dict[str, int] = {}
         self.failure: dict[str, Any] | None = None
-        self.asked: dict[int, Answered] = {}
-        self._questions = count(1)
+        self.questions = Questions()
 
     def status(self) -> dict[str, Any]:
         """What a person wants to know of it."""
@@ -78,13 +72,7 @@ class Copy:
 
     def ask(self, message: dict[str, Any], answered: Answered) -> None:
         """Ask the copy something."""
-        number = next(self._questions)
-        self.asked[number] = answered
-        try:
-            self.child.channel.send({**message, "n": number})
-        except OSError:
-            del self.asked[number]
-            answered({"error": {"message": f"copy {self.number} has just ended"}})
+        self.questions.ask(self.child.channel, message, answered)
 
 
 MAX_REPLACED = 5
@@ -93,7 +81,7 @@ WINDOW = 60.0
 _NEVER = float("inf")
 
 
-class Replicas:
+class Replicas(Workers):
     """All copies of one interface.
 
     Attributes:
@@ -102,10 +90,9 @@ class Replicas:
     """
 
     def __init__(self, supervisor: Supervisor, poller: Poller) -> None:
+        super().__init__(supervisor, poller)
         self.wanted = supervisor.config.replicas
         self.copies: dict[int, Copy] = {}
-        self._supervisor = supervisor
-        self._poller = poller
         self._gpus = visible_gpus(os.environ)
         self._numbers = count(1)
         self._start_later = False
@@ -176,10 +163,11 @@ class Replicas:
         copy = Copy(number, child, shared, gpu)
         copy.front = front
         self.copies[number] = copy
-        watch = self._poller.watch
-        watch(child.pidfd, select.EPOLLIN, lambda _: self._on_exit(copy))
-        watch(child.channel.fileno(), select.EPOLLIN, lambda _: self._on_message(copy))
-        watch(child.stderr, select.EPOLLIN, lambda _: self._on_stderr(copy))
+        child.watch(
+            self._poller,
+            lambda messages: self._hear(copy, messages),
+            lambda: self._on_exit(copy),
+        )
 
     def end_all(self, because: str) -> None:
         """End all copies."""
@@ -205,12 +193,8 @@ class Replicas:
     def tick(self, now: float) -> None:
         """Look at timeouts, stopped processes, and what is to be started."""
         for copy in list(self.copies.values()):
-            if copy.state == ENDING:
-                continue
-            if copy.shared.overdue(now):
-                copy.child.kill(OVERDUE)
-            else:
-                copy.child.check_stopped(now)
+            if copy.state != ENDING:
+                copy.child.check(copy.shared, now)
         if now >= self._start_at:
             self._start_at = _NEVER
             if len(self._in(STARTING, READY)) < self.wanted:
@@ -220,20 +204,9 @@ class Replicas:
 
     # --- what copies say ---------------------------------------------------------------------
 
-    def _on_stderr(self, copy: Copy) -> None:
-        if not copy.child.forward_stderr():
-            self._poller.unwatch(copy.child.stderr)
-
-    def _on_message(self, copy: Copy) -> None:
-        """Handle what a copy says."""
-        messages = copy.child.channel.receive()
-        if messages is None:
-            self._poller.unwatch(copy.child.channel.fileno())
-        else:
-            self._hear(copy, messages)
-
-    def _hear(self, copy: Copy, messages: list[tuple[dict[str, Any], list[int]]]) -> None:
-        for message, _ in messages:
+    def _hear(self, copy: Copy, messages: list[dict[str, Any]]) -> None:
+        """Handle messages of a copy."""
+        for message in messages:
             op = message.pop("op")
             if op == "ready":
                 self._on_ready(copy, message)
@@ -242,9 +215,7 @@ class Replicas:
             elif op == "poisoned":
                 copy.child.poisoned = message["reason"]
             elif op == "answer":
-                answered = copy.asked.pop(message.pop("to"), None)
-                if answered is not None:
-                    answered(message)
+                copy.questions.answer(message)
 
     def _on_ready(self, copy: Copy, message: dict[str, Any]) -> None:
         copy.places = message["places"]
@@ -273,14 +244,9 @@ class Replicas:
         copy.front = None
 
     def _on_exit(self, copy: Copy) -> None:
-        self._hear(copy, copy.child.channel.rest())
-        child = copy.child
-        for fd in (child.pidfd, child.channel.fileno(), child.stderr):
-            self._poller.unwatch(fd)
         del self.copies[copy.number]
         ended = self._describe(copy)
-        for answered in copy.asked.values():
-            answered({"error": {"message": f"copy {copy.number} has ended: {ended}"}})
+        copy.questions.fail(f"copy {copy.number} has ended: {ended}")
         if copy.front is not None:
             copy.front.close()
         expected = copy.state == ENDING

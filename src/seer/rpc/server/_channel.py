@@ -21,7 +21,7 @@ PATIENCE = 1.0
 
 def framed(message: dict[str, Any], descriptors: int) -> bytes:
     """A message as a channel carries it, with the number of descriptors that travel with it."""
-    text = json.dumps({**message, "descriptors": descriptors}).encode()
+    text = json.dumps({**message, "descriptors": descriptors} if descriptors else message).encode()
     return _LENGTH.pack(len(text)) + text
 
 
@@ -59,11 +59,11 @@ class Channel:
                 # Others of this user have too many descriptors on their way just now.
                 time.sleep(0.02)
 
-    def receive(self) -> list[tuple[dict[str, Any], list[int]]] | None:
-        """Read what is there; the messages that are whole now, or None at the end.
+    def receive(self) -> list[dict[str, Any]] | None:
+        """Read the messages that have arrived; None at the end of the stream.
 
-        Descriptors go with the first message that is read together with them: messages that carry
-        some are answered before the next is sent.
+        A message that was sent with descriptors has them as `descriptors`. Both arrive in the
+        order in which they were sent.
         """
         try:
             data, ancillary, _, _ = self.socket.recvmsg(1 << 20, SPACE)
@@ -73,25 +73,28 @@ class Channel:
             return None
         self._descriptors += received(ancillary)
         self._buffer += data
-        messages: list[tuple[dict[str, Any], list[int]]] = []
+        messages: list[dict[str, Any]] = []
         while len(self._buffer) >= 4:
             (size,) = _LENGTH.unpack_from(self._buffer)
             if len(self._buffer) < 4 + size:
                 break
             message: dict[str, Any] = json.loads(bytes(self._buffer[4 : 4 + size]))
             del self._buffer[: 4 + size]
-            count = message.pop("descriptors", 0)
-            taken, self._descriptors = self._descriptors[:count], self._descriptors[count:]
-            messages.append((message, taken))
+            if "descriptors" in message:
+                count = message["descriptors"]
+                message["descriptors"] = self._descriptors[:count]
+                del self._descriptors[:count]
+            messages.append(message)
         return messages
 
-    def rest(self) -> list[tuple[dict[str, Any], list[int]]]:
-        """All messages that are still there, once the process at the other end is gone.
+    def rest(self) -> list[dict[str, Any]]:
+        """Read the remaining messages of a process that has ended.
 
-        It waits for no end: a process that it forked may have kept its end open.
+        This does not wait for the end of the stream: a process that the other end forked may still
+        hold the socket.
         """
         self.socket.setblocking(False)
-        found: list[tuple[dict[str, Any], list[int]]] = []
+        found: list[dict[str, Any]] = []
         try:
             while (messages := self.receive()) is not None:
                 found += messages

@@ -16,15 +16,17 @@ from ._shared import FETCH_METER, FIRST_CALLER, FIRST_FUNCTION
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
+    from ._http_server import Poller
     from ._shared import Running, Shared
 
 
 _TAIL_BYTES = 8192
 OVERDUE = "a call ran past its function's timeout and did not stop when told to"
-"""Why a process is killed. The timeout is the owner's; no caller has a way to this."""
+"""Why a process is killed. Only the interface's owner sets timeouts; no caller can cause this."""
 STOPPED_FOR = 5.0
-"""Seconds that a stopped process (SIGSTOP) is given to go on before it is killed."""
+"""Seconds after which a stopped process (SIGSTOP) is killed: its callers would wait forever."""
 
 
 class Child:
@@ -45,7 +47,6 @@ class Child:
         self.epoch = epoch
         self.killed_because = ""
         self.poisoned = ""
-        self.started = time.monotonic()
         self._stopped_at = 0.0
         self._tail = b""
         self._ooms = _oom_kills()
@@ -73,6 +74,48 @@ class Child:
         self.pid = pid
         self.pidfd = os.pidfd_open(pid)
         self.channel = Channel(ours)
+
+    def watch(
+        self,
+        poller: Poller,
+        hear: Callable[[list[dict[str, Any]]], None],
+        ended: Callable[[], None],
+    ) -> None:
+        """Handle its messages, pass on its standard error, and call `ended` when it has ended.
+
+        Args:
+            poller: Reports its events.
+            hear: Called with its messages; also with the last ones, before `ended`.
+            ended: Called once. It must reap the process.
+        """
+
+        def on_message(_events: int) -> None:
+            messages = self.channel.receive()
+            if messages is None:
+                poller.unwatch(self.channel.fileno())
+            else:
+                hear(messages)
+
+        def on_stderr(_events: int) -> None:
+            if not self.forward_stderr():
+                poller.unwatch(self.stderr)
+
+        def on_exit(_events: int) -> None:
+            hear(self.channel.rest())
+            for fd in (self.pidfd, self.channel.fileno(), self.stderr):
+                poller.unwatch(fd)
+            ended()
+
+        poller.watch(self.pidfd, select.EPOLLIN, on_exit)
+        poller.watch(self.channel.fileno(), select.EPOLLIN, on_message)
+        poller.watch(self.stderr, select.EPOLLIN, on_stderr)
+
+    def check(self, shared: Shared, now: float) -> None:
+        """Kill it if a call is overdue, or if it has been stopped for too long."""
+        if shared.overdue(now):
+            self.kill(OVERDUE)
+        else:
+            self._check_stopped(now)
 
     def forward_stderr(self) -> bool:
         """Pass on what it wrote to standard error; False at the end of it."""
@@ -104,8 +147,7 @@ class Child:
             self.killed_because = because
         signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
 
-    def check_stopped(self, now: float) -> None:
-        """Kill it if it has been stopped for a while: its callers would wait for ever."""
+    def _check_stopped(self, now: float) -> None:
         flags = os.WSTOPPED | os.WNOHANG | os.WNOWAIT
         try:
             info = os.waitid(os.P_PID, self.pid, flags)

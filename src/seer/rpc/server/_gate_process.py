@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ._recorder import Recorder
     from ._shared import Shared
 
-    Operation = Callable[[dict[str, Any], list[int]], None]
+    Message = dict[str, Any]
 
 
 DETACH_AFTER = 0.5
@@ -72,16 +72,16 @@ class GateProcess:
         self._channel = channel
         self._places = places
         self._recorder: Recorder | None = None
-        self._operations: dict[str, Operation] = {
-            "add_caller": self._do_add_caller,
-            "remove_caller": self._do_remove_caller,
-            "budget": self._do_budget,
-            "flush": self._do_flush,
-            "follow": self._do_follow,
-            "unfollow": self._do_unfollow,
-            "taken": self._do_taken,
+        self._operations: dict[str, Callable[[Message], None]] = {
+            "add_caller": self._add_caller,
+            "remove_caller": self._remove_caller,
+            "budget": self._set_budget,
+            "flush": self._flush,
+            "follow": self._follow,
+            "unfollow": self._unfollow,
+            "taken": self._note_taken,
         }
-        """What the supervisor can ask for; subclasses add what they can do."""
+        """What the supervisor can ask for. Subclasses add to it."""
 
     def _make_recorder(self, source_hash: str, shared: Shared) -> Recorder | None:
         if not self._config.record:
@@ -162,20 +162,24 @@ class GateProcess:
         if messages is None:
             # The supervisor is gone, and with it the machine's reason to run this.
             os._exit(0)
-        for message, descriptors in messages:
-            self._operations[message["op"]](message, descriptors)
+        for message in messages:
+            self._operations[message["op"]](message)
 
-    def _do_add_caller(self, message: dict[str, Any], descriptors: list[int]) -> None:
-        listener = socket.socket(fileno=descriptors[0])
+    def _reply(self, message: Message, **found: Any) -> None:
+        """Answer a message of the supervisor; on any thread."""
+        self._notify({"op": "answer", "to": message["n"], **found})
+
+    def _add_caller(self, message: Message) -> None:
+        listener = socket.socket(fileno=message["descriptors"][0])
         budget = Budget.from_json(message["budget"])
         self.callers.add(message["name"], message["index"], budget, listener)
-        self._tell({"op": "answer", "to": message["n"]})
+        self._reply(message)
 
-    def _do_remove_caller(self, message: dict[str, Any], _descriptors: list[int]) -> None:
+    def _remove_caller(self, message: Message) -> None:
         self.callers.remove(message["name"])
-        self._tell({"op": "answer", "to": message["n"]})
+        self._reply(message)
 
-    def _do_budget(self, message: dict[str, Any], _descriptors: list[int]) -> None:
+    def _set_budget(self, message: Message) -> None:
         budget = Budget.from_json(message["budget"])
         if message["scope"] == "interface":
             self.gate.meter.budget = budget
@@ -189,32 +193,29 @@ class GateProcess:
             if caller is not None:
                 caller.meter.budget = budget
         self.gate.look_at_budgets()
-        self._tell({"op": "answer", "to": message["n"]})
+        self._reply(message)
 
-    def _do_flush(self, message: dict[str, Any], _descriptors: list[int]) -> None:
-        answer = {"op": "answer", "to": message["n"]}
+    def _flush(self, message: Message) -> None:
         if self._recorder is None:
-            self._tell(answer)
+            self._reply(message)
         else:
-            self._recorder.flush(lambda: self._notify(answer))
+            self._recorder.flush(lambda: self._reply(message))
 
-    def _do_follow(self, message: dict[str, Any], _descriptors: list[int]) -> None:
-        answer = {"op": "answer", "to": message["n"]}
+    def _follow(self, message: Message) -> None:
         assert self._recorder is not None
         self._recorder.follow(
             Follow(message["follow"], message["names"], message["prefix"]),
-            lambda dropped: self._notify({**answer, "dropped": dropped}),
+            lambda dropped: self._reply(message, dropped=dropped),
         )
 
-    def _do_unfollow(self, message: dict[str, Any], _descriptors: list[int]) -> None:
-        answer = {"op": "answer", "to": message["n"]}
+    def _unfollow(self, message: Message) -> None:
         assert self._recorder is not None
-        self._recorder.unfollow(message["follow"], lambda: self._notify(answer))
+        self._recorder.unfollow(message["follow"], lambda: self._reply(message))
 
-    def _do_taken(self, message: dict[str, Any], _descriptors: list[int]) -> None:
+    def _note_taken(self, message: Message) -> None:
         assert self._recorder is not None
         self._recorder.taken(message["follow"], message["bytes"])
-        self._tell({"op": "answer", "to": message["n"]})
+        self._reply(message)
 
 
 class Withheld:

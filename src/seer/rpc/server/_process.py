@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from ._batch import Gather
     from ._channel import Channel
     from ._config import ServerConfig
+    from ._gate_process import Message
     from ._shared import Shared
 
 PATIENCE, MOST_PATIENCE = 0.5, 60.0
@@ -117,7 +118,9 @@ class InterfaceProcess(GateProcess):
         caller_kind: type[Caller] = Caller,
     ) -> None:
         super().__init__(config, channel, places)
-        self._operations["reload"] = self._do_reload
+        self._operations["reload"] = lambda message: self._queue.put(
+            "reload", lambda: self._reload(message)
+        )
         self._interface = interface
         self._shared = shared
         self._queue = FairQueue()
@@ -157,11 +160,11 @@ class InterfaceProcess(GateProcess):
 
     def run(self) -> None:
         """Say that it is ready, and serve until told to stop or until the supervisor is gone."""
-        self._serve(self._ready("ready"))
+        self._serve({"op": "ready", **self._exposed()})
 
-    def _ready(self, op: str) -> dict[str, Any]:
+    def _exposed(self) -> Message:
+        """What the supervisor must know of the interface."""
         return {
-            "op": op,
             "schema": self._interface.schema(),
             "warnings": self._interface.warnings,
             "places": self._places,
@@ -182,14 +185,14 @@ class InterfaceProcess(GateProcess):
             runner.submit(call)
 
     def _run_job(self, job: Any) -> None:
-        """Run one call to its end, or another job of the main thread."""
+        """Run a call to its end, or another job of the main thread: a batch, or a reload."""
         if type(job) is Call:
             self._executor.run(job, MAIN_MARK, self._main)
         else:
-            job.run()
+            job()
 
     def _gather_ready(self, gather: Gather) -> None:
-        self._queue.put(gather, gather)
+        self._queue.put(gather, gather.run)
         self.loop.ring()
 
     def _due(self, now: float) -> None:
@@ -250,24 +253,20 @@ class InterfaceProcess(GateProcess):
 
     # --- what the supervisor says ------------------------------------------------------------
 
-    def _do_reload(self, message: dict[str, Any], _descriptors: list[int]) -> None:
-        self._queue.put("reload", _Reload(self, message["n"]))
-
-    def reload(self, number: int) -> None:
+    def _reload(self, message: Message) -> None:
         """Load the file again, on the main thread, between two calls."""
         try:
             interface = self._interface.reload()
         except ServeError as error:
-            answer = {"op": "answer", "to": number, "error": describe(error)}
-        else:
-            # In the globals of the module, so that it is there for as long as they are.
-            old = ref(self._interface.context)
-            forget_sources()
-            self._adopt(interface)
-            self._old.append(old)
-            self._forget_old()
-            answer = {**self._ready("answer"), "to": number}
-        self.loop.post(lambda: self._tell(answer))
+            self._reply(message, error=describe(error))
+            return
+        # The context is a global of the module, so it lives as long as the module does.
+        old = ref(self._interface.context)
+        forget_sources()
+        self._adopt(interface)
+        self._old.append(old)
+        self._forget_old()
+        self._reply(message, **self._exposed())
 
     def _forget_old(self) -> None:
         """Give up the memory of modules that were replaced, as soon as no call runs their code.
@@ -292,19 +291,6 @@ class InterfaceProcess(GateProcess):
     def _end_poisoned(self, reason: str) -> None:
         self._tell({"op": "poisoned", "reason": reason})
         os._exit(POISONED)
-
-
-class _Reload:
-    """A job of the main thread."""
-
-    __slots__ = ("_number", "_process")
-
-    def __init__(self, process: InterfaceProcess, number: int) -> None:
-        self._process = process
-        self._number = number
-
-    def run(self) -> None:
-        self._process.reload(self._number)
 
 
 def register_with_gpu(view: memoryview) -> Any:

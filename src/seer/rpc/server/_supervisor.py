@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import signal
 import socket
 import time
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING
 from seer.rpc.wire._http import Request
 from seer.rpc.wire._protocol import CANNOT_PASS
 
-from ._child import OVERDUE, Child, ExitReport, new_epoch
+from ._child import Child, ExitReport, new_epoch
 from ._control import Control
 from ._failures import error_text
 from ._http_server import HttpConnection, Poller
@@ -28,7 +27,7 @@ from ._shared import FIRST_CALLER, METERS, Shared
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any, Protocol
+    from typing import Any
 
     from seer.rpc.interface._budget import Budget
 
@@ -37,62 +36,61 @@ if TYPE_CHECKING:
 
     Answered = Callable[[dict[str, Any]], None]
 
-    class Workers(Protocol):
-        """The processes that run the interface."""
-
-        def start(self) -> None:
-            """Start them, and have the supervisor fork the one that has the callers' sockets."""
-            ...
-
-        def on_up(self) -> None:
-            """The process that has the callers' sockets is ready."""
-            ...
-
-        def on_drained(self, number: int) -> None:
-            """The copy of this number has nothing to do any more."""
-            ...
-
-        def tick(self, now: float) -> None:
-            """Look at timeouts."""
-            ...
-
-        def status(self) -> list[dict[str, Any]]:
-            """What a person wants to know of each copy."""
-            ...
-
-        def reload(self, answered: Answered) -> None:
-            """Load the file again."""
-            ...
-
-        def scale(self, wanted: int, answered: Answered) -> None:
-            """Run another number of copies."""
-            ...
-
-        def end_all(self, because: str) -> None:
-            """End all but the one that has the callers' sockets."""
-            ...
-
-        def reap_all(self) -> None:
-            """Wait for the end of those."""
-            ...
-
-        def leave(self) -> None:
-            """In a forked process: close what is the supervisor's."""
-            ...
-
-
 TICK = 0.2
-"""Seconds between two looks at timeouts."""
+"""Seconds between two checks of timeouts."""
 
 
-class OneProcess:
-    """The interface in one process, which has the callers' sockets itself."""
+class Workers:
+    """The processes that run the interface: one (`OneProcess`), or several copies (`Replicas`)."""
 
-    def __init__(self, supervisor: Supervisor, _poller: Poller) -> None:
+    def __init__(self, supervisor: Supervisor, poller: Poller) -> None:
         self._supervisor = supervisor
+        self._poller = poller
 
     def start(self) -> None:
-        """Have the process forked."""
+        """Start them. The supervisor must fork the process that has the callers' sockets."""
+        raise NotImplementedError
+
+    def reload(self, answered: Answered) -> None:
+        """Load the file again."""
+        raise NotImplementedError
+
+    def scale(self, wanted: int, answered: Answered) -> None:
+        """Run another number of copies.
+
+        Raises:
+            ValueError: The interface is served without a front.
+        """
+        raise ValueError("this interface is served by one process, with no front before it")
+
+    def status(self) -> list[dict[str, Any]]:
+        """The state of each copy."""
+        return []
+
+    def on_up(self) -> None:
+        """Handle that the process with the callers' sockets is ready."""
+
+    def on_drained(self, number: int) -> None:
+        """Handle that the copy of this number has finished its work."""
+
+    def tick(self, now: float) -> None:
+        """Check timeouts."""
+
+    def end_all(self, because: str) -> None:
+        """End all copies."""
+
+    def reap_all(self) -> None:
+        """Wait until all copies have ended."""
+
+    def leave(self) -> None:
+        """In a forked process: close the supervisor's descriptors."""
+
+
+class OneProcess(Workers):
+    """The interface in one process, which has the callers' sockets itself."""
+
+    def start(self) -> None:
+        """Fork the process."""
         self._supervisor.fork(self._run)
 
     def _run(self, channel: Channel, epoch: str) -> int:
@@ -109,39 +107,9 @@ class OneProcess:
             places=supervisor.places,
         )
 
-    def status(self) -> list[dict[str, Any]]:
-        """There are no copies."""
-        return []
-
     def reload(self, answered: Answered) -> None:
-        """Have the process load the file again."""
+        """Ask the process to load the file again."""
         self._supervisor.ask({"op": "reload"}, answered)
-
-    def scale(self, wanted: int, answered: Answered) -> None:
-        """Refuse: a process that has the callers' sockets cannot be one of several.
-
-        Raises:
-            ValueError: Always.
-        """
-        raise ValueError("this interface is served by one process, with no front before it")
-
-    def on_up(self) -> None:
-        """There is nothing to do."""
-
-    def on_drained(self, number: int) -> None:
-        """There is nothing to do."""
-
-    def tick(self, now: float) -> None:
-        """There is nothing to do."""
-
-    def end_all(self, because: str) -> None:
-        """There is nothing to do."""
-
-    def reap_all(self) -> None:
-        """There is nothing to do."""
-
-    def leave(self) -> None:
-        """There is nothing to do."""
 
 
 class Supervisor:
@@ -261,11 +229,12 @@ class Supervisor:
 
     def fork(self, run: Callable[[Channel, str], int]) -> None:
         """Start the process that has the callers' sockets; `run` is what it does."""
-        child = Child(self.epoch, run, self.forget)
-        self.child = child
-        self._poller.watch(child.pidfd, select.EPOLLIN, self._on_exit)
-        self._poller.watch(child.channel.fileno(), select.EPOLLIN, self._on_message)
-        self._poller.watch(child.stderr, select.EPOLLIN, self._on_stderr)
+        self.child = child = Child(self.epoch, run, self.forget)
+        child.watch(
+            self._poller,
+            lambda messages: self._hear(child, messages),
+            lambda: self._on_exit(child),
+        )
 
     def listeners(self) -> list[tuple[str, int, Budget, socket.socket]]:
         """Name, number, budget and listening socket of each caller."""
@@ -283,24 +252,9 @@ class Supervisor:
             self.child.leave()
         self.workers.leave()
 
-    def _on_stderr(self, _events: int) -> None:
-        child = self.child
-        if child is not None and not child.forward_stderr():
-            self._poller.unwatch(child.stderr)
-
-    def _on_message(self, _events: int) -> None:
-        """Handle what the interface process says."""
-        child = self.child
-        if child is None:
-            return
-        messages = child.channel.receive()
-        if messages is None:
-            self._poller.unwatch(child.channel.fileno())
-        else:
-            self._hear(child, messages)
-
-    def _hear(self, child: Child, messages: list[tuple[dict[str, Any], list[int]]]) -> None:
-        for message, _ in messages:
+    def _hear(self, child: Child, messages: list[dict[str, Any]]) -> None:
+        """Handle messages of the interface process."""
+        for message in messages:
             op = message.pop("op")
             if op == "ready":
                 self._on_ready(message)
@@ -337,14 +291,7 @@ class Supervisor:
         self.warnings = message["warnings"]
         self.places = message["places"]
 
-    def _on_exit(self, _events: int) -> None:
-        child = self.child
-        if child is None:
-            return
-        # What it said before it ended is still in the channel.
-        self._hear(child, child.channel.rest())
-        for fd in (child.pidfd, child.channel.fileno(), child.stderr):
-            self._poller.unwatch(fd)
+    def _on_exit(self, child: Child) -> None:
         last = ExitReport(self.shared, self.places)
         last.charge()
         self.ended = self.describe_end(child, last)
@@ -434,10 +381,7 @@ class Supervisor:
         self._control.end_abandoned(now)
         self.workers.tick(now)
         if child is not None:
-            if self.shared.overdue(now):
-                child.kill(OVERDUE)
-            else:
-                child.check_stopped(now)
+            child.check(self.shared, now)
         elif self.state == "restarting" and now >= self._restart_at:
             self._restart_at = float("inf")
             self._start()
@@ -503,7 +447,7 @@ class Questions:
                 words = f"descriptors cannot be passed just now: {error.strerror}; try again"
                 answered({"error": {"message": words, "busy": True}})
             else:
-                answered(_error("the interface has just ended"))
+                answered(_error("the process that runs the interface has just ended"))
 
     def answer(self, message: dict[str, Any]) -> None:
         """Hand an answer to the one who asked."""
