@@ -8,9 +8,9 @@ import pytest
 
 from seer.rpc.interface._budget import Budget, Meter
 from seer.rpc.replicas._calls import FrontCall, FrontCaller
+from seer.rpc.replicas._dispatch import ANYWHERE, Waiting
 from seer.rpc.replicas._link import CopyLink, RunReader
 from seer.rpc.replicas._supervision import least_used, visible_gpus
-from seer.rpc.replicas._waiting import ANYWHERE, Waiting
 from seer.rpc.server._calls import DONE, QUEUED
 from seer.rpc.server._config import MAX_REPLICAS, ServerConfig
 from seer.rpc.server._shared import Shared
@@ -41,9 +41,9 @@ def test_a_caller_that_floods_takes_one_turn_after_the_others() -> None:
     waiting = Waiting()
     flood, modest = caller("f"), caller("m")
     for _ in range(6):
-        waiting.put(ANYWHERE, flood, call_of(flood))
+        waiting.put(ANYWHERE, call_of(flood))
     for _ in range(3):
-        waiting.put(ANYWHERE, modest, call_of(modest))
+        waiting.put(ANYWHERE, call_of(modest))
     assert owners(waiting, 1, 9) == "fmfmfmfff"
     assert waiting.pop(1) is None
 
@@ -52,18 +52,18 @@ def test_a_flood_for_any_copy_does_not_push_back_those_at_home() -> None:
     waiting = Waiting()
     flood, first, second = caller("f"), caller("a"), caller("b")
     for _ in range(6):
-        waiting.put(ANYWHERE, flood, call_of(flood))
+        waiting.put(ANYWHERE, call_of(flood))
     for _ in range(2):
-        waiting.put(1, first, call_of(first))
-        waiting.put(1, second, call_of(second))
+        waiting.put(1, call_of(first))
+        waiting.put(1, call_of(second))
     assert sorted(owners(waiting, 1, 6)) == list("aabbff")
 
 
 def test_a_copy_takes_no_calls_of_others_homes() -> None:
     waiting = Waiting()
     one, two = caller("1"), caller("2")
-    waiting.put(1, one, call_of(one))
-    waiting.put(2, two, call_of(two))
+    waiting.put(1, call_of(one))
+    waiting.put(2, call_of(two))
     assert owners(waiting, 2, 1) == "2"
     assert waiting.pop(2) is None
     assert waiting.empty(1)[0].owner is one
@@ -73,8 +73,8 @@ def test_a_copy_takes_no_calls_of_others_homes() -> None:
 def test_a_copy_that_shall_go_takes_only_what_nobody_else_can() -> None:
     waiting = Waiting()
     free, bound = caller("f"), caller("b")
-    waiting.put(ANYWHERE, free, call_of(free))
-    waiting.put(1, bound, call_of(bound))
+    waiting.put(ANYWHERE, call_of(free))
+    waiting.put(1, call_of(bound))
     taken = waiting.pop(1, bound_only=True)
     assert taken is not None
     assert taken.owner is bound
@@ -86,7 +86,7 @@ def test_calls_that_have_ended_are_passed_over() -> None:
     owner = caller("o")
     calls = [call_of(owner) for _ in range(3)]
     for call in calls:
-        waiting.put(ANYWHERE, owner, call)
+        waiting.put(ANYWHERE, call)
     calls[0].state = calls[1].state = DONE
     assert waiting.pop(1) is calls[2]
 

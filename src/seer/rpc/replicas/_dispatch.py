@@ -25,11 +25,11 @@ from seer.errors import (
     InterfaceDiedError,
     InterfaceRestartedError,
 )
-from seer.rpc.server._calls import QUEUED
+from seer.rpc.server._calls import DONE, QUEUED
+from seer.rpc.server._lanes import FairQueue
 
 from ._calls import FrontCall, FrontCaller
 from ._link import CopyLink, lane_of, room_of
-from ._waiting import ANYWHERE, Waiting
 
 if TYPE_CHECKING:
     import socket
@@ -48,7 +48,65 @@ MAX_TRIES = 3
 """How often an idempotent call is handed over at most."""
 DRAIN_EVERY = 0.05
 """Seconds between two looks at a copy that is drained."""
+ANYWHERE = 0
+"""The queue of calls that any copy can take; the others are named by their copies' numbers."""
 _monotonic = time.monotonic
+
+
+class Waiting:
+    """The calls that wait for one lane of the copies, with turns that are fair between callers.
+
+    There is one queue for each copy, of calls that only this copy can take (it is their caller's
+    home), and one of calls that any copy can take. A copy that has room takes the next call of
+    either queue: that of the caller whose last turn was earlier. So a caller that floods one queue
+    delays itself, and not the callers in the other queue.
+
+    Attributes:
+        room: How many calls of this lane one copy can run at a time.
+    """
+
+    def __init__(self) -> None:
+        self.room = 1
+        self._queues: dict[int, FairQueue] = {}
+
+    def put(self, number: int, call: FrontCall) -> None:
+        """Add a call to the queue of a copy, or to that of all copies (`ANYWHERE`)."""
+        queue = self._queues.get(number)
+        if queue is None:
+            queue = self._queues[number] = FairQueue()
+        queue.put(call.owner, call)
+
+    def pop(self, copy: int, *, bound_only: bool = False) -> FrontCall | None:
+        """The next call that this copy can take, or None."""
+        numbers = (copy,) if bound_only else (copy, ANYWHERE)
+        while True:
+            found = [q for number in numbers if (q := self._queues.get(number)) and q.turns]
+            if not found:
+                return None
+            call = min(found, key=_last_turn).pop()
+            if call.state != DONE:
+                return call
+
+    def discard(self, call: FrontCall) -> None:
+        """Remove a call that will not run, if it is here."""
+        for queue in self._queues.values():
+            queue.discard(call)
+
+    def empty(self, number: int) -> list[FrontCall]:
+        """Remove all calls of a queue; those of each caller are in their order."""
+        queue = self._queues.pop(number, None)
+        found: list[FrontCall] = []
+        while queue is not None and (call := queue.pop()) is not None:
+            if call.state != DONE:
+                found.append(call)
+        return found
+
+
+def _last_turn(queue: FairQueue) -> int:
+    """When the caller who is next in a queue had its last turn."""
+    caller = queue.turns[0]
+    assert isinstance(caller, FrontCaller)
+    return caller.turn
 
 
 class Dispatch:
@@ -109,7 +167,7 @@ class Dispatch:
             waiting = self._waiting[lane] = Waiting()
         waiting.room = room_of(call.entry)
         call.queue = self
-        waiting.put(ANYWHERE if copy is None else copy.number, caller, call)
+        waiting.put(ANYWHERE if copy is None else copy.number, call)
 
     def discard(self, call: FrontCall) -> None:
         """Forget a call that waits and will not run."""
@@ -117,7 +175,7 @@ class Dispatch:
             self._homeless.remove(call)
         waiting = self._waiting.get(lane_of(call.entry))
         if waiting is not None:
-            waiting.discard(call.caller, call)
+            waiting.discard(call)
 
     def _place(self, call: FrontCall, caller: FrontCaller) -> CopyLink | None:
         """The one copy that can run a call, where only one can; None and `bound` if not now."""
@@ -248,7 +306,7 @@ class Dispatch:
             return
         copy = call.at
         if copy is not None:
-            self._learn(call, response.text, copy)
+            call.caller.places.learn(response.text, copy)
         if response.streamed:
             self._forwarding.note_run(call, link)
             link.stream_on()
@@ -273,7 +331,7 @@ class Dispatch:
         copy = call.at
         if chunk is not None:
             if copy is not None:
-                self._learn(call, chunk, copy)
+                call.caller.places.learn(chunk, copy)
             try:
                 self._forwarding.chunk(call, link, chunk)
             except CallCancelledError as error:
@@ -311,10 +369,6 @@ class Dispatch:
         until = _monotonic() + UNEXPLAINED
         self._orphans[call] = until
         self._loop.wake_by(until)
-
-    def _learn(self, call: FrontCall, text: bytes | memoryview, copy: CopyLink) -> None:
-        caller = call.caller
-        caller.places.learn(text, copy)
 
     def _vacate(self, call: FrontCall) -> None:
         """A call has left its copy: the next one's turn."""
@@ -396,9 +450,7 @@ class Dispatch:
     def _may_repeat(self, call: FrontCall) -> bool:
         if call.streaming or not call.entry.options.idempotent or call.tries >= MAX_TRIES:
             return False
-        caller = call.caller
-        named = call.target or caller.places.named_in(call.body) is not None
-        return not named
+        return not call.target and call.caller.places.named_in(call.body) is None
 
     def _again(self, call: FrontCall) -> None:
         if call.state == QUEUED and not call.cause:

@@ -16,7 +16,7 @@ from seer.errors import GateError
 from seer.rpc.interface._budget import Budget
 from seer.rpc.interface._schema import Schema
 from seer.rpc.server._callers import Callers
-from seer.rpc.server._entries import Entry, function_meter
+from seer.rpc.server._entries import make_entries
 from seer.rpc.server._gate import Gate
 from seer.rpc.server._gate_process import GateProcess, settle_process
 from seer.rpc.server._loop import Loop
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from seer.rpc.server._channel import Channel
     from seer.rpc.server._config import ServerConfig
     from seer.rpc.server._connection import Connection
+    from seer.rpc.server._gate_process import Message
     from seer.rpc.server._shared import Shared
     from seer.rpc.wire._http import Request
 
@@ -106,11 +107,11 @@ class Front(GateProcess):
     ) -> None:
         super().__init__(config, channel, places)
         self._operations |= {
-            "copy": self._do_copy,
-            "ended": self._do_ended,
-            "drain": self._do_drain,
-            "expose": self._do_expose,
-            "give_up": self._do_give_up,
+            "copy": self._add_copy,
+            "ended": self._end_copy,
+            "drain": self._drain,
+            "expose": self._expose,
+            "give_up": self._give_up,
         }
         self._shared = shared
         self._about: dict[str, Any] = {}
@@ -139,35 +140,24 @@ class Front(GateProcess):
 
     def run(self) -> None:
         """Serve until told to stop or until the supervisor is gone."""
-        self._serve(self._ready("ready"))
+        self._serve({"op": "ready", **self._about, "places": self._places})
 
     def expose(self, about: dict[str, Any]) -> None:
         """Serve the functions of a schema from now on."""
         self._about = about
         schema = Schema.from_json(about["schema"])
-        entries: dict[str, Entry] = {}
-        for name, function in schema.functions.items():
-            budget = self._config.budget_of(function)
-            meter, place = function_meter(
-                function, budget, shared=self._shared, places=self._places
-            )
-            entries[name] = Entry(
-                name,
-                _elsewhere,
-                _elsewhere,
-                function.options,
-                meter,
-                function,
-                place,
-                schema.source_hash,
-                self._config.call_timeout,
-            )
+        entries = make_entries(
+            schema.functions,
+            source=schema.source_hash,
+            budget_of=self._config.budget_of,
+            shared=self._shared,
+            places=self._places,
+            call_timeout=self._config.call_timeout,
+            elsewhere=_elsewhere,
+        )
         if self._recorder is not None:
             self._recorder.source_hash = schema.source_hash
         self.gate.expose(entries, about["schema"])
-
-    def _ready(self, op: str) -> dict[str, Any]:
-        return {"op": op, **self._about, "places": self._places}
 
     def _submit(self, call: Call) -> None:
         self._copies.submit(at_front(call))
@@ -181,33 +171,28 @@ class Front(GateProcess):
 
     # --- what the supervisor says ------------------------------------------------------------
 
-    def _do_copy(self, message: dict[str, Any], descriptors: list[int]) -> None:
-        self._copies.add(message["copy"], socket.socket(fileno=descriptors[0]))
-        self._tell({"op": "answer", "to": message["n"]})
+    def _add_copy(self, message: Message) -> None:
+        self._copies.add(message["copy"], socket.socket(fileno=message["descriptors"][0]))
+        self._reply(message)
 
-    def _do_ended(self, message: dict[str, Any], _descriptors: list[int]) -> None:
+    def _end_copy(self, message: Message) -> None:
         self._copies.ended(message["copy"], message["why"])
-        self._tell({"op": "answer", "to": message["n"]})
+        self._reply(message)
 
-    def _do_drain(self, message: dict[str, Any], _descriptors: list[int]) -> None:
-        going = self._copies.drain(message["count"])
-        self._tell({"op": "answer", "to": message["n"], "going": going})
+    def _drain(self, message: Message) -> None:
+        self._reply(message, going=self._copies.drain(message["count"]))
 
-    def _do_expose(self, message: dict[str, Any], _descriptors: list[int]) -> None:
+    def _expose(self, message: Message) -> None:
         self.expose({"schema": message["schema"], "warnings": message["warnings"]})
-        self._tell({**self._ready("answer"), "to": message["n"]})
+        self._reply(message, **self._about, places=self._places)
 
-    def _do_give_up(self, message: dict[str, Any], _descriptors: list[int]) -> None:
+    def _give_up(self, message: Message) -> None:
         self._copies.give_up(message["why"])
-        answer = {"op": "answer", "to": message["n"]}
-        if self._recorder is None:
-            self._tell(answer)
-        else:
-            self._recorder.flush(lambda: self._notify(answer))
+        self._flush(message)
 
-    def _do_remove_caller(self, message: dict[str, Any], descriptors: list[int]) -> None:
+    def _remove_caller(self, message: Message) -> None:
         caller = self.gate.callers.get(message["name"])
-        super()._do_remove_caller(message, descriptors)
+        super()._remove_caller(message)
         if isinstance(caller, FrontCaller):
             self._copies.remove(caller)
 

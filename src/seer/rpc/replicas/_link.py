@@ -23,31 +23,13 @@ from seer.rpc.wire._descriptors import LOST, SPACE, close_all, received
 from seer.rpc.wire._protocol import WireError
 
 if TYPE_CHECKING:
-    import socket
-    from typing import Protocol
-
-    from seer.rpc.server._loop import Loop
-
-    from ._calls import FrontCall, FrontCaller
-
-    class Receiver(Protocol):
-        """Who hears of answers."""
-
-        def answered(self, link: Link, response: Response) -> None:
-            """The call's answer came."""
-            ...
-
-        def streamed(self, link: Link, chunk: bytes | None) -> None:
-            """A chunk of the answer came; None for the end."""
-            ...
-
-        def broken(self, link: Link) -> None:
-            """The connection was lost."""
-            ...
-
     from typing import Any
 
     from seer.rpc.server._entries import Entry
+    from seer.rpc.server._loop import Loop
+
+    from ._calls import FrontCall, FrontCaller
+    from ._dispatch import Dispatch
 
 
 _READ_SIZE = 65536
@@ -115,7 +97,7 @@ class Link(NonBlockingSocket):
     """
 
     def __init__(
-        self, end: socket.socket, loop: Loop, caller: FrontCaller, receiver: Receiver
+        self, end: socket.socket, loop: Loop, caller: FrontCaller, receiver: Dispatch
     ) -> None:
         super().__init__(end, loop)
         self.caller = caller
@@ -325,7 +307,7 @@ class CopyLink:
         draining: Since when it gets no new callers (monotonic); 0 while it does.
     """
 
-    def __init__(self, number: int, end: socket.socket, loop: Loop, receiver: Receiver) -> None:
+    def __init__(self, number: int, end: socket.socket, loop: Loop, receiver: Dispatch) -> None:
         self.number = number
         self.calls: set[FrontCall] = set()
         self.busy: dict[str, int] = {}

@@ -18,36 +18,13 @@ from ._socket import NonBlockingSocket
 
 if TYPE_CHECKING:
     import socket
-    from typing import Protocol
 
     from seer.rpc.wire._memory import Pool
 
     from ._callers import Caller
     from ._calls import Call
+    from ._gate import Gate
     from ._loop import Loop
-
-    class Server(Protocol):
-        """What a connection needs of what is behind it."""
-
-        def handle(self, connection: Connection, request: Request, body: bytes | bytearray) -> None:
-            """Work on a whole request and, sooner or later, answer it."""
-            ...
-
-        def reserve(self, connection: Connection, request: Request) -> None:
-            """Agree to the body that a request announces, or raise `WireError`."""
-            ...
-
-        def unreserve(self, connection: Connection) -> None:
-            """Forget what was reserved: the body has come, or never will."""
-            ...
-
-        def refuse(self, connection: Connection, error: WireError) -> None:
-            """Answer a request that broke the protocol and finish the connection."""
-            ...
-
-        def lost(self, connection: Connection) -> None:
-            """Forget the connection, which is closed."""
-            ...
 
 
 _READ_SIZE = 65536
@@ -65,7 +42,7 @@ class Connection(NonBlockingSocket):
     """
 
     def __init__(
-        self, connected: socket.socket, caller: Caller, loop: Loop, server: Server, max_body: int
+        self, connected: socket.socket, caller: Caller, loop: Loop, gate: Gate, max_body: int
     ) -> None:
         super().__init__(connected, loop)
         self.caller = caller
@@ -75,7 +52,7 @@ class Connection(NonBlockingSocket):
         self.descriptors: list[int] = []
         self.pool: Pool | None = None
         self.slot_calls: dict[int, str] = {}
-        self._server = server
+        self._gate = gate
         self._buffer = b""
         self._heads = HeadCache(max_body)
         self._request: Request | None = None
@@ -107,9 +84,9 @@ class Connection(NonBlockingSocket):
                 request = self._heads.request
                 self._buffer = b""
                 self.busy = True
-                self._server.handle(self, request, body)
+                self._gate.handle(self, request, body)
         except WireError as error:
-            self._server.refuse(self, error)
+            self._gate.refuse(self, error)
         except OSError:
             self.close()
         except Exception:
@@ -135,14 +112,14 @@ class Connection(NonBlockingSocket):
             if self.descriptors or request.memfds:
                 self._check_descriptors(request)
             self.busy = True
-            self._server.handle(self, request, data[end:])
+            self._gate.handle(self, request, data[end:])
         elif have > request.length:
             raise WireError("more bytes came than content-length says")
         else:
             self._start_body(request, data[end:])
 
     def _start_body(self, request: Request, first: bytes) -> None:
-        self._server.reserve(self, request)
+        self._gate.reserve(self, request)
         if request.expects and not first:
             self.send(_CONTINUE)
         self._request = request
@@ -173,10 +150,10 @@ class Connection(NonBlockingSocket):
         if self._filled == request.length:
             self._body = None
             self._request = None
-            self._server.unreserve(self)
+            self._gate.unreserve(self)
             self._check_descriptors(request)
             self.busy = True
-            self._server.handle(self, request, body)
+            self._gate.handle(self, request, body)
 
     def _check_descriptors(self, request: Request) -> None:
         if len(self.descriptors) != request.memfds:
@@ -211,5 +188,5 @@ class Connection(NonBlockingSocket):
         """Let go of what came, and tell the server."""
         self._body = None
         self.drop_descriptors()
-        self._server.unreserve(self)
-        self._server.lost(self)
+        self._gate.unreserve(self)
+        self._gate.lost(self)

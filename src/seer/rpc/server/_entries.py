@@ -21,18 +21,19 @@ class Entry:
 
     Attributes:
         name: Its name.
-        function: Its schema, or None for what the gate itself offers (fetching a handle).
-        target: What is called.
+        function: Its schema; None for fetching a handle, which the gate itself offers.
+        target: The callable.
         bind: Checks and converts arguments.
-        bind_plain: The same for a caller that has only JSON.
+        bind_plain: The same for a caller that sends only JSON.
         options: As in `@expose(...)`.
         meter: Counts what it uses.
-        place: Its number, by which the supervisor knows it.
+        place: Its number in the shared memory.
         lane: `main`, `threads`, `async` or `batch`.
         timeout: Seconds that one call may run; None for no limit.
         returns_handle: Whether its result stays on the server.
-        runner: What runs its calls, where that is not the main thread.
-        source: The digest of the file that it came from, for the record.
+        streams: Whether it is a generator.
+        runner: The lane that runs its calls; None for the main thread.
+        source: The digest of its file, for the record.
     """
 
     __slots__ = (
@@ -95,26 +96,31 @@ def make_entries(
     shared: Shared,
     places: dict[str, int],
     call_timeout: float | None,
+    elsewhere: Callable[..., Any] | None = None,
 ) -> dict[str, Entry]:
     """Entries for all functions of an interface.
 
     Args:
-        functions: The functions, with their targets.
+        functions: The functions.
         source: The digest of their file.
         budget_of: Gives the limits of a function.
-        shared: Where meters count.
-        places: Numbers of the functions' meters, kept over reloads and restarts; grows here.
-        call_timeout: Seconds that a call of a function may run that has no `timeout` of its own.
+        shared: Holds the meters.
+        places: The number of each function's meter. New functions are added to it, and it is kept
+            over reloads and restarts.
+        call_timeout: Seconds that a call may run if its function has no `timeout` of its own.
+        elsewhere: The target of all functions if copies run them; None if this process does.
     """
     entries: dict[str, Entry] = {}
     for name, function in functions.items():
-        meter, place = function_meter(function, budget_of(function), shared=shared, places=places)
-        assert function.target is not None
-        bind = function.binder(plain=False)
-        entry = Entry(
+        place = places.setdefault(name, len(places) + 1)
+        base = shared.meter_base(FIRST_FUNCTION + place)
+        meter = Meter(f"function {name!r}", budget_of(function), shared.cells, base, flat=True)
+        target = elsewhere or function.target
+        assert target is not None
+        entries[name] = entry = Entry(
             name,
-            function.target,
-            bind,
+            target,
+            elsewhere or function.binder(plain=False),
             function.options,
             meter,
             function,
@@ -122,16 +128,6 @@ def make_entries(
             source,
             call_timeout,
         )
-        entry.bind_plain = function.binder(plain=True)
-        entries[name] = entry
+        if elsewhere is None:
+            entry.bind_plain = function.binder(plain=True)
     return entries
-
-
-def function_meter(
-    function: Function, budget: Budget, *, shared: Shared, places: dict[str, int]
-) -> tuple[Meter, int]:
-    """The meter of one function, and its place; see `make_entries`."""
-    name = function.name
-    place = places.setdefault(name, len(places) + 1)
-    base = shared.meter_base(FIRST_FUNCTION + place)
-    return Meter(f"function {name!r}", budget, shared.cells, base, flat=True), place

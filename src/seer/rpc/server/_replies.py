@@ -86,7 +86,7 @@ class Reply:
 
         Copies everything, because what the function returned may change with the next call.
         """
-        sizes = [_size(buffer) for buffer in buffers]
+        sizes = [size_of(buffer) for buffer in buffers]
         large = [i for i, size in enumerate(sizes) if size >= SHARE_FROM]
         if pool is not None and large:
             total = sum(aligned(sizes[i], SLOT_ALIGN) for i in large)
@@ -166,10 +166,9 @@ def plain_message(status: int, prefix: bytes, text: bytes, *, close: bool = Fals
     return response_head(status, prefix, len(text), content_type=JSON_TYPE, close=close) + text
 
 
-def _size(buffer: Any) -> int:
-    if hasattr(buffer, "copy_into"):
-        return buffer.nbytes
-    return memoryview(buffer).nbytes
+def size_of(buffer: Any) -> int:
+    """The bytes of a buffer, which may still be on a GPU."""
+    return buffer.nbytes if hasattr(buffer, "copy_into") else memoryview(buffer).nbytes
 
 
 def _copy(buffer: Any, target: memoryview) -> None:

@@ -17,7 +17,7 @@ from seer.rpc.values._codec import encode
 from seer.rpc.wire._protocol import INLINE_ALIGN, STREAM_TYPE, aligned
 
 from ._calls import DONE, QUEUED
-from ._replies import Reply
+from ._replies import Reply, size_of
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -139,7 +139,7 @@ class Streamer:
         text = executor.scrubbed(text)
         if not buffers:
             return b'{"item":%s}\n' % text
-        sizes = json.dumps([_size(b) for b in buffers]).encode()
+        sizes = json.dumps([size_of(buffer) for buffer in buffers]).encode()
         return _laid_out(b'{"item":%s,"buffers":%s' % (text, sizes), buffers)
 
 
@@ -252,7 +252,3 @@ def others_wait(gate: Gate, call: Call) -> bool:
 
 _LANES = {"main": 1, "batch": 1, "async": 2}
 """Lanes that functions share; with threads, each function has its own."""
-
-
-def _size(buffer: Any) -> int:
-    return buffer.nbytes if hasattr(buffer, "copy_into") else memoryview(buffer).nbytes
