@@ -156,11 +156,38 @@ class Function:
         """Compile the checks now rather than at the first call."""
         self._binders[False] = Binder(self, plain=False)
 
-    def signature(self) -> str:
-        """The signature as source: `f(text: str, *, layer: int = 3) -> dict`."""
-        from ._signatures import signature
+    def signature(
+        self,
+        *,
+        hint_text: Callable[[Hint], str] = str,
+        default_text: Callable[[str], str] = str,
+    ) -> str:
+        """The signature as source: `f(text: str, *, layer: int = 3) -> dict`.
 
-        return signature(self)
+        Args:
+            hint_text: How hints are written.
+            default_text: How defaults are written.
+        """
+        parts: list[str] = []
+        previous = "positional_only"
+        for parameter in self.parameters:
+            kind = parameter.kind
+            if previous == "positional_only" and kind != "positional_only" and parts:
+                parts.append("/")
+            if kind == "keyword_only" and previous not in ("keyword_only", "var_positional"):
+                parts.append("*")
+            star = {"var_positional": "*", "var_keyword": "**"}.get(kind, "")
+            text = f"{star}{parameter.name}: {hint_text(parameter.hint)}"
+            if parameter.default is not None:
+                text += f" = {default_text(parameter.default)}"
+            parts.append(text)
+            previous = kind
+        if previous == "positional_only" and parts:
+            parts.append("/")
+        returns = hint_text(self.returns)
+        if self.is_generator:
+            returns = f"Iterator[{returns}]"
+        return f"{self.name}({', '.join(parts)}) -> {returns}"
 
     def to_json(self) -> dict[str, Any]:
         """A JSON form, without the function itself."""

@@ -6,7 +6,6 @@ import inspect
 import re
 
 from seer.rpc.interface._schema import Function, Parameter, Schema
-from seer.rpc.interface._signatures import signature
 from seer.rpc.values._hints import Hint
 from seer.rpc.values._kinds import KINDS
 from seer.rpc.values._types import SERVER_DEFAULT, TypeDef
@@ -185,7 +184,7 @@ class LibraryText:
     # --- functions -------------------------------------------------------------------------
 
     def _function(self, function: Function) -> list[str]:
-        head = signature(function, hint_text=self._hint, default_text=self._default)
+        head = function.signature(hint_text=self._hint, default_text=self._default)
         arguments = self._arguments(function)
         tensors = ", tensors=True" if self._mentions(function.returns, "tensor") else ""
         call = f"({function.name!r}, {arguments}{tensors})"
@@ -333,7 +332,7 @@ class TypesText(LibraryText):
         return "\n".join(parts) + "\n"
 
     def _function(self, function: Function) -> list[str]:
-        head = signature(function, default_text=self._default)
+        head = function.signature(default_text=self._default)
         parameters = head.removeprefix(f"{function.name}(")
         comma = ", " if function.parameters else ""
         called = f"__call__(self{comma}{parameters}"

@@ -1,7 +1,7 @@
 """The gate itself: which requests there are, who may make them, and what becomes of each.
 
-Everything that a caller can reach is in `ROUTES` and in the table of exposed functions. It runs on
-the leading thread; the functions' own work is done by the executor and its lanes.
+Everything that a caller can reach is in `_ROUTES` and in the table of exposed functions. The gate
+runs on the leading thread. The executor and its lanes run the functions.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from seer.errors import (
     CallLostError,
     GateBusyError,
     GateError,
+    HandleError,
     InterfaceRestartedError,
     ProtocolError,
     UnknownFunctionError,
@@ -27,19 +28,15 @@ from seer.rpc.wire._http import Request, WireError, head_prefix, response_head
 from seer.rpc.wire._memory import Allowance, Pool, Spares
 from seer.rpc.wire._protocol import KEEP_ALIVE
 
-from ._callers import Caller
 from ._calls import DONE, QUEUED, SMALL, Call, still_running
 from ._failures import error_text, gate_failure, refusal, uses_gpu
 from ._replies import Reply, plain_message
 from ._request_buffers import RequestBuffers
-from ._routes import ROUTES
 from ._streams import finish_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
-
-    from seer.errors import GateError
 
     from ._batch import Gather
     from ._callers import Caller
@@ -235,13 +232,6 @@ class Gate:
         if before is not None:
             raise still_running(entry.name, before, now)
 
-    def fetch(
-        self, connection: Connection, request: Request, body: bytes | bytearray, handle: str
-    ) -> None:
-        """Fetch a handle's value, which is work like a call."""
-        connection.caller.handles.get(handle)
-        self._call(connection, request, body, self._fetch, handle)
-
     def _repeated(self, connection: Connection, request: Request, entry: Entry) -> bool:
         """Whether the call's id is known: then it is never executed again."""
         caller = connection.caller
@@ -253,13 +243,13 @@ class Gate:
         if name != entry.name:
             raise ProtocolError(f"the id {request.call!r} was used for a call of {name!r} before")
         if running is not None:
-            self.wait_for(connection, running)
+            self._wait_for(connection, running)
         elif kept is not None:
-            self.send_kept(connection, request.call, kept[1])
+            self._send_kept(connection, request.call, kept[1])
         return True
 
-    def wait_for(self, connection: Connection, call: Call) -> None:
-        """Have a connection wait for the answer of a call that runs; under its caller's lock.
+    def _wait_for(self, connection: Connection, call: Call) -> None:
+        """Send the answer of a running call to this connection too; under its caller's lock.
 
         Raises:
             ProtocolError: Parts of the answer went to another connection already.
@@ -272,7 +262,7 @@ class Gate:
         call.lost_at = 0.0
         connection.call = call
 
-    def send_kept(self, connection: Connection, call: str, reply: Reply | None) -> None:
+    def _send_kept(self, connection: Connection, call: str, reply: Reply | None) -> None:
         """Send the answer of a call that has ended.
 
         Raises:
@@ -306,10 +296,93 @@ class Gate:
             raise self._unknown(request.path[len(_CALL) :])
         if len(parts) < 3 or parts[1] != "v1":
             raise WireError(f"there is no {request.path!r}; see /v1/schema", 404)
-        route = ROUTES.get((request.method, parts[2], len(parts)))
+        route = _ROUTES.get((request.method, parts[2], len(parts)))
         if route is None:
             raise WireError(f"there is no {request.method} {request.path!r}; see /v1/schema", 404)
         route(self, connection, request, body, parts[3] if len(parts) > 3 else "")
+
+    # --- routes, besides calls of functions ----------------------------------------------------
+
+    def _get_health(self, connection: Connection, *_: object) -> None:
+        # A caller must not learn what other callers do.
+        caller = connection.caller
+        self.answer(
+            connection,
+            {
+                "epoch": self.epoch,
+                "seconds": _monotonic() - self.started,
+                "calls": len(caller.calls),
+                "detached": len(caller.detached),
+            },
+        )
+
+    def _get_schema(self, connection: Connection, *_: object) -> None:
+        self.answer_text(connection, 200, self.schema)
+
+    def _get_budget(self, connection: Connection, *_: object) -> None:
+        """Answer with the limits of a caller's calls, and what the caller itself has used.
+
+        The rest of a limit that callers share would tell what other callers do.
+        """
+        meter = connection.caller.meter
+        self.answer(
+            connection,
+            {
+                "caller": {
+                    "limit": meter.budget.to_json(),
+                    "used": meter.used(),
+                    "left": meter.left(),
+                },
+                "interface": {"limit": self.meter.budget.to_json()},
+                "functions": {
+                    name: {"limit": entry.meter.budget.to_json()}
+                    for name, entry in self.entries.items()
+                },
+            },
+        )
+
+    def _post_cancel(
+        self, connection: Connection, _request: Request, _body: object, call_id: str
+    ) -> None:
+        call = connection.caller.calls.get(call_id)
+        if call is not None:
+            self.stop_call(call, "cancel")
+        self.answer(connection, {"cancelled": call is not None})
+
+    def _get_result(
+        self, connection: Connection, request: Request, _body: object, call_id: str
+    ) -> None:
+        caller = connection.caller
+        with caller.lock:
+            running = caller.calls.get(call_id)
+            if running is not None:
+                self._wait_for(connection, running)
+                return
+            kept = caller.results.get(call_id, _monotonic())
+        if kept is None:
+            if request.epoch and request.epoch != self.epoch:
+                raise InterfaceRestartedError("the interface was started again since that call")
+            raise HandleError(
+                f"there is no call {call_id!r}, or its result is not kept any more (results are"
+                " kept for ten minutes, within bounds)"
+            )
+        self._send_kept(connection, call_id, kept[1])
+
+    def _post_release(self, connection: Connection, *_: object) -> None:
+        """Answer a request whose only purpose is its header `seer-release`."""
+        self.answer(connection, {})
+
+    def _post_fetch(
+        self, connection: Connection, request: Request, body: bytes | bytearray, handle: str
+    ) -> None:
+        """Fetch the value of a handle. It is counted, limited and recorded like a call."""
+        connection.caller.handles.get(handle)
+        self._call(connection, request, body, self._fetch, handle)
+
+    def _post_free(
+        self, connection: Connection, _request: Request, _body: object, handle: str
+    ) -> None:
+        self.answer(connection, {"freed": connection.caller.handles.free(handle)})
 
     # --- connections -------------------------------------------------------------------------
 
@@ -578,6 +651,19 @@ class Gate:
         """Have a refused request recorded."""
         if self._recorder is not None:
             self._recorder.refused(caller, path, type(error).__name__, str(error))
+
+
+_ROUTES: dict[tuple[str, str, int], Callable[..., None]] = {
+    ("GET", "health", 3): Gate._get_health,
+    ("GET", "schema", 3): Gate._get_schema,
+    ("GET", "budget", 3): Gate._get_budget,
+    ("POST", "cancel", 4): Gate._post_cancel,
+    ("GET", "result", 4): Gate._get_result,
+    ("POST", "release", 3): Gate._post_release,
+    ("POST", "fetch", 4): Gate._post_fetch,
+    ("POST", "free", 4): Gate._post_free,
+}
+"""Method, name and number of the path's parts. The fourth part is the route's argument."""
 
 
 def _show_life(call: Call) -> None:

@@ -8,6 +8,7 @@ place. What is read here comes from a hostile peer, so everything that is not ex
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from ._protocol import (
     FRAMES_TYPE,
@@ -62,6 +63,7 @@ _KNOWN = frozenset(
 )
 
 
+@dataclass(slots=True, eq=False)
 class Request:
     """One request's head, checked.
 
@@ -85,45 +87,23 @@ class Request:
         unusual: Whether it has one of release, free and close.
     """
 
-    __slots__ = (
-        "call",
-        "close",
-        "deadline",
-        "epoch",
-        "expects",
-        "frames",
-        "free",
-        "json_size",
-        "length",
-        "linger",
-        "memfds",
-        "method",
-        "path",
-        "pieces",
-        "release",
-        "shared",
-        "unusual",
-    )
-
     method: str
     path: str
-
-    def __init__(self) -> None:
-        self.length = 0
-        self.call = ""
-        self.epoch = ""
-        self.deadline: float | None = None
-        self.linger = 0.0
-        self.release: list[int] | None = None
-        self.free: list[str] | None = None
-        self.json_size = 0
-        self.pieces: list[Piece] | None = None
-        self.memfds = 0
-        self.frames = False
-        self.shared = False
-        self.expects = False
-        self.close = False
-        self.unusual = False
+    length: int = 0
+    call: str = ""
+    epoch: str = ""
+    deadline: float | None = None
+    linger: float = 0.0
+    release: list[int] | None = None
+    free: list[str] | None = None
+    json_size: int = 0
+    pieces: list[Piece] | None = None
+    memfds: int = 0
+    frames: bool = False
+    shared: bool = False
+    expects: bool = False
+    close: bool = False
+    unusual: bool = False
 
 
 def parse_request(head: bytes, *, max_body: int) -> Request:
@@ -145,9 +125,7 @@ def parse_request(head: bytes, *, max_body: int) -> Request:
         raise WireError(f"malformed target {target[:80]!r}")
     del lines[0]
     headers = parse_headers(lines)
-    request = Request()
-    request.method = method.decode()
-    request.path = target.decode()
+    request = Request(method.decode(), target.decode())
     get = headers.get
     spoken = get(b"seer-gate")
     if spoken is not None and spoken != b"1":
@@ -206,7 +184,7 @@ class HeadCache:
     def __init__(self, max_body: int) -> None:
         self._max_body = max_body
         self._prefix: bytes | tuple[()] = ()  # nothing begins with any of no prefixes
-        self.request = Request()
+        self.request = Request("", "")
 
     def again(self, data: bytes) -> bytes | None:
         """The body, if `data` is one whole request with a head like the last; else None."""
