@@ -11,7 +11,14 @@ from seer.errors import ArgumentError
 from seer.rpc.interface._load import load
 from seer.rpc.interface._schema import Function, Parameter, Schema
 from seer.rpc.library._docs import render_prompt, render_skill
-from seer.rpc.library._json_schema import hint_schema, parse_docstring, to_call, tool_schema, tools
+from seer.rpc.library._json_schema import (
+    description,
+    hint_schema,
+    parse_docstring,
+    result_schema,
+    to_call,
+    tool_schema,
+)
 from seer.rpc.values._hints import Hint
 from seer.rpc.values._types import Field, TypeDef
 
@@ -185,39 +192,38 @@ def test_docstrings_are_taken_apart(
 
 
 def test_tools_have_schemas_of_arguments_and_results(schema: Schema) -> None:
-    get, stream, plain = tools(schema)
-    assert get["name"] == "get"
-    assert get["description"] == "Get ```activations```.\n\nReturns:\n    A dict."
-    properties = get["input_schema"]["properties"]
+    get, stream, plain = schema.functions.values()
+    assert description(get) == "Get ```activations```.\n\nReturns:\n    A dict."
+    properties = tool_schema(get)["properties"]
     assert properties["text"] == {"type": "string", "description": "What to read, in two lines."}
     assert properties["layer"] == {"type": "integer", "description": "which layer", "default": 3}
     assert properties["node"]["anyOf"] == [{"$ref": "#/$defs/Node"}, {"type": "null"}]
     assert properties["x"] == {}
-    assert get["input_schema"]["required"] == ["text"]
-    assert get["input_schema"]["additionalProperties"] is False
-    assert set(get["input_schema"]["$defs"]) == {"Node", "Color"}
-    assert get["input_schema"]["$defs"]["Node"]["required"] == ["children"]
-    assert get["input_schema"]["$defs"]["Color"]["enum"] == ["red"]
-    assert get["result_schema"] == {"type": "object"}
-    assert stream["description"].startswith("stream(options: Options, /,")
-    assert stream["input_schema"]["properties"]["rest"] == {
+    assert tool_schema(get)["required"] == ["text"]
+    assert tool_schema(get)["additionalProperties"] is False
+    assert set(tool_schema(get)["$defs"]) == {"Node", "Color"}
+    assert tool_schema(get)["$defs"]["Node"]["required"] == ["children"]
+    assert tool_schema(get)["$defs"]["Color"]["enum"] == ["red"]
+    assert result_schema(get) == {"type": "object"}
+    assert description(stream).startswith("stream(options: Options, /,")
+    assert tool_schema(stream)["properties"]["rest"] == {
         "type": "array",
         "items": {"type": "integer"},
     }
-    assert stream["input_schema"]["additionalProperties"] == {"type": "number"}
-    assert stream["input_schema"]["$defs"]["Pair"] == {
+    assert tool_schema(stream)["additionalProperties"] == {"type": "number"}
+    assert tool_schema(stream)["$defs"]["Pair"] == {
         "type": "array",
         "prefixItems": [{"type": "integer"}, {"type": "string"}],
         "minItems": 1,
         "maxItems": 2,
     }
-    assert stream["result_schema"]["items"] == {"$ref": "#/$defs/Node"}
-    assert plain["input_schema"]["properties"] == {
+    assert result_schema(stream)["items"] == {"$ref": "#/$defs/Node"}
+    assert tool_schema(plain)["properties"] == {
         "a": {"type": "integer", "default": 1},
         "b": {"type": "string", "contentEncoding": "base64"},
         "c": {"type": "array", "items": {}},
     }
-    assert "required" not in plain["input_schema"]
+    assert "required" not in tool_schema(plain)
 
 
 def test_a_note_on_a_reference_is_kept_beside_it() -> None:

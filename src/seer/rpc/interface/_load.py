@@ -34,18 +34,21 @@ if TYPE_CHECKING:
 
 NO_NETWORK = "SEER_NO_NETWORK"
 """Set in the process of an interface whose sandbox has no network."""
-_UNREACHABLE = (-2, -3, -5, 101, 111, 113)
-"""How connecting fails there: names that are not known, and hosts that cannot be reached."""
 
 
 def network_advice(error: BaseException | None) -> str:
-    """What to say of a connection that failed because the sandbox has no network; else empty."""
+    """Advice about a connection that failed because the sandbox has no network; else empty."""
     import os
 
     if NO_NETWORK not in os.environ:
         return ""
+    import errno
+    import socket
+
+    unknown = (socket.EAI_NONAME, socket.EAI_AGAIN, socket.EAI_NODATA)
+    unreachable = (errno.ENETUNREACH, errno.ECONNREFUSED, errno.EHOSTUNREACH)
     for _ in range(10):
-        if isinstance(error, OSError) and error.errno in _UNREACHABLE:
+        if isinstance(error, OSError) and error.errno in (*unknown, *unreachable):
             return " (this sandbox has no network: SandboxConfig(network=...))"
         if error is None:
             break

@@ -14,7 +14,7 @@ import re
 from typing import Any, NamedTuple, cast
 
 from seer.errors import ArgumentError
-from seer.rpc.interface._schema import Function, Parameter, Schema
+from seer.rpc.interface._schema import Function, Parameter
 from seer.rpc.values._hints import Hint
 from seer.rpc.values._kinds import KINDS
 from seer.rpc.values._types import SERVER_DEFAULT, TypeDef
@@ -104,19 +104,6 @@ def _with_names(schema: Any) -> Any:
 def description(function: Function) -> str:
     """What an agent is told about a tool: the docstring, without its parameters' section."""
     return parse_docstring(function.doc).description or f"{function.signature()}"
-
-
-def tools(schema: Schema) -> list[JsonSchema]:
-    """Name, description, input schema and result schema of each function."""
-    return [
-        {
-            "name": function.name,
-            "description": description(function),
-            "input_schema": tool_schema(function),
-            "result_schema": result_schema(function),
-        }
-        for function in schema.functions.values()
-    ]
 
 
 def to_call(function: Function, arguments: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:

@@ -355,8 +355,45 @@ class Replicas(Workers):
                 copy.state = DRAINING
 
     def reload(self, answered: Answered) -> None:
-        """Have all copies load the file again, or none if the first cannot."""
-        reload_all(self._in(READY, DRAINING), self._supervisor, answered)
+        """Let all copies load the file again, and the front serve the functions it has now.
+
+        If the first copy cannot load the file, all copies keep what they have.
+        """
+        copies = self._in(READY, DRAINING)
+        if not copies:
+            answered({"error": {"message": "no copy of the interface runs at the moment"}})
+            return
+        first, *others = copies
+
+        def loaded(answer: dict[str, Any]) -> None:
+            if "error" in answer:
+                answered(answer)
+            else:
+                self._reload_others(others, answer, answered)
+
+        first.ask({"op": "reload"}, loaded)
+
+    def _reload_others(
+        self, copies: list[Copy], loaded: dict[str, Any], answered: Answered
+    ) -> None:
+        left = {copy.number for copy in copies}
+
+        def finish() -> None:
+            about = {"schema": loaded["schema"], "warnings": loaded["warnings"]}
+            self._supervisor.ask({"op": "expose", **about}, answered)
+
+        def after(copy: Copy, answer: dict[str, Any]) -> None:
+            if "error" in answer and "file" in answer["error"]:
+                # The copy that replaces it loads the file as it is now.
+                copy.child.kill("it could not load a file that another copy had loaded")
+            left.discard(copy.number)
+            if not left:
+                finish()
+
+        if not copies:
+            finish()
+        for copy in copies:
+            copy.ask({"op": "reload"}, lambda answer, copy=copy: after(copy, answer))
 
 
 def _nothing(_answer: dict[str, Any]) -> None:
@@ -392,49 +429,3 @@ def least_used(gpus: list[str], used: Iterable[str | None]) -> str | None:
     """The GPU for one more copy, given those of the others; None where there are no GPUs."""
     taken = list(used)
     return min(gpus, key=taken.count) if gpus else None
-
-
-def reload_all(copies: list[Copy], supervisor: Supervisor, answered: Answered) -> None:
-    """Have copies load the file again, and the front serve what it exposes now.
-
-    Args:
-        copies: All that run.
-        supervisor: Asks the front.
-        answered: Told the new schema and warnings, or why the first copy cannot load the file; then
-            all go on with what they had.
-    """
-    if not copies:
-        answered({"error": {"message": "no copy of the interface runs at the moment"}})
-        return
-    first, *others = copies
-
-    def loaded(answer: dict[str, Any]) -> None:
-        if "error" in answer:
-            answered(answer)
-        else:
-            _reload_others(others, supervisor, answer, answered)
-
-    first.ask({"op": "reload"}, loaded)
-
-
-def _reload_others(
-    copies: list[Copy], supervisor: Supervisor, loaded: dict[str, Any], answered: Answered
-) -> None:
-    left = {copy.number for copy in copies}
-
-    def finish() -> None:
-        about = {"schema": loaded["schema"], "warnings": loaded["warnings"]}
-        supervisor.ask({"op": "expose", **about}, answered)
-
-    def after(copy: Copy, answer: dict[str, Any]) -> None:
-        if "error" in answer and "file" in answer["error"]:
-            # It will be replaced by one that has the file as it is now.
-            copy.child.kill("it could not load a file that another copy had loaded")
-        left.discard(copy.number)
-        if not left:
-            finish()
-
-    if not copies:
-        finish()
-    for copy in copies:
-        copy.ask({"op": "reload"}, lambda answer, copy=copy: after(copy, answer))

@@ -12,6 +12,7 @@ server's code. How the server builds the real classes is in `_convert`.
 from __future__ import annotations
 
 import sys
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
 from ._hints import ANY, Hint, UnsupportedHintError
@@ -30,58 +31,45 @@ ENUM_BASES = ("", "int", "str", "flag", "int_flag")
 _MAX_DEFAULT = 500
 
 
+@dataclass(slots=True, eq=False)
 class Field:
-    """A field of a record, or an item of an enum.
+    """A field of a record, or a member of an enum.
 
     Attributes:
         name: Its name.
-        hint: What it may be (for an enum's member: of no meaning).
-        default: None where it must be given; else Python source of a literal, or `SERVER_DEFAULT`.
-        init: Whether it can be given when the value is made.
+        hint: Its type; without meaning for a member of an enum.
+        default: None if it is required; else Python source of a literal, or `SERVER_DEFAULT`.
+        init: Whether the constructor takes it.
     """
 
-    __slots__ = ("default", "hint", "init", "name")
-
-    def __init__(
-        self, name: str, hint: Hint, *, default: str | None = None, init: bool = True
-    ) -> None:
-        self.name = name
-        self.hint = hint
-        self.default = default
-        self.init = init
+    name: str
+    hint: Hint
+    _: KW_ONLY
+    default: str | None = None
+    init: bool = True
 
 
+@dataclass(slots=True, eq=False)
 class TypeDef:
-    """A class as it is known on both sides of the gate.
+    """A class as both sides of the gate know it.
 
     Attributes:
         name: Its name in hints.
         kind: `record` (any class with fields), `tuple` (a NamedTuple), `dict` (a TypedDict) or
             `enum`.
-        doc: Its docstring.
         fields: Its fields; for an enum its members, whose `default` is the value.
-        base: What an enum's members are besides: one of `ENUM_BASES`.
+        doc: Its docstring.
+        base: What else the members of an enum are: one of `ENUM_BASES`.
         cls: The class itself, on the server.
     """
 
-    __slots__ = ("base", "cls", "doc", "fields", "kind", "name")
-
-    def __init__(
-        self,
-        name: str,
-        kind: TypeKind,
-        fields: tuple[Field, ...],
-        *,
-        doc: str = "",
-        base: str = "",
-        cls: type | None = None,
-    ) -> None:
-        self.name = name
-        self.base = base
-        self.kind: TypeKind = kind
-        self.fields = fields
-        self.doc = doc
-        self.cls = cls
+    name: str
+    kind: TypeKind
+    fields: tuple[Field, ...]
+    _: KW_ONLY
+    doc: str = ""
+    base: str = ""
+    cls: type | None = None
 
     def to_json(self) -> dict[str, Any]:
         """A JSON form, without the class."""
