@@ -1,7 +1,7 @@
-"""The gate: functions marked with `@expose` are all that a caller can reach.
+"""The gate: a caller can reach only functions that are marked with `@expose`.
 
-The names here are for interface files. Everything else of the package is internal. Names are
-loaded on first use, because this package is imported where start-up time counts.
+The names here are for interface files. The rest of the package is internal. Names are loaded on
+first use, because this package is imported where start-up time counts.
 """
 
 from __future__ import annotations

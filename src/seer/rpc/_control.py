@@ -1,7 +1,7 @@
 """The controller's side of a gate's control socket.
 
-It speaks over any way to reach the machine: `connect` opens a byte stream to the control socket, as
-`Machine.connect` does.
+`connect` opens a byte stream to the control socket, as `Machine.connect` does, so it works for
+machines of all providers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .wire._protocol import WireError
 
 
 class ByteStream(Protocol):
-    """What a `providers.Channel` offers; at the end, `read` gives nothing."""
+    """A part of `providers.Channel`. At the end of the stream, `read` returns no bytes."""
 
     async def read(self, n: int = 65536) -> bytes: ...
     async def write(self, data: bytes) -> None: ...
@@ -33,7 +33,7 @@ class ByteStream(Protocol):
 
 
 class GateControl:
-    """Asks a gate's supervisor. One connection per request: control is rare.
+    """Asks a gate's supervisor; with a new connection for each request, because they are rare.
 
     Args:
         connect: Opens a stream to the control socket.
@@ -47,12 +47,12 @@ class GateControl:
 
         Raises:
             ServeError: It could not be loaded.
-            InterfaceDiedError: It was, and has ended since.
+            InterfaceDiedError: It was loaded, and has ended since.
         """
         return await self._ask("GET", "/v1/ready")
 
     async def health(self) -> dict[str, Any]:
-        """State, process id, epoch, number of restarts, how it ended, notes, copies."""
+        """State, process id, epoch, number of restarts, how it last ended, notes, copies."""
         return await self._ask("GET", "/v1/health")
 
     async def add_caller(self, name: str, socket: str, *, budget: Budget | None = None) -> None:
@@ -61,22 +61,22 @@ class GateControl:
         await self._ask("POST", "/v1/callers", {"name": name, "socket": socket, "budget": limits})
 
     async def remove_caller(self, name: str) -> None:
-        """End a caller: its calls, handles and arrays go."""
+        """Remove a caller with its calls, handles and arrays."""
         await self._ask("POST", f"/v1/remove/{name}")
 
     async def reload(self) -> dict[str, Any]:
         """Load the interface file again; the new `schema` and `warnings`.
 
         Raises:
-            ServeError: It cannot be served as it is now; what was served before still is.
+            ServeError: The file cannot be served. The gate continues to serve what it had loaded.
         """
         return await self._ask("POST", "/v1/reload")
 
     async def scale(self, replicas: int) -> None:
-        """Have another number of copies, and wait until there are as many.
+        """Change the number of copies, and wait until there are as many.
 
         Raises:
-            ServeError: A new copy could not load the interface; those that run go on.
+            ServeError: A new copy could not load the interface. The other copies continue.
             ProtocolError: The interface is served without a front.
         """
         await self._ask("POST", "/v1/scale", {"replicas": replicas})
@@ -100,11 +100,11 @@ class GateControl:
         prefix: str,
         read: Callable[[str, int | str], Awaitable[bytes]],
     ) -> CallFollow:
-        """Have the calls of some callers recorded from now on, for one reader.
+        """Record the calls of some callers from now on, for one reader.
 
         Args:
             callers: Their names.
-            prefix: Callers whose names begin like this are followed too; empty for none.
+            prefix: Callers whose names begin with this are followed too; empty for none.
             read: Reads a large value, given the follow's id and the number of its file.
         """
         found = await self._ask("POST", "/v1/follow", {"callers": list(callers), "prefix": prefix})
@@ -143,12 +143,12 @@ class GateControl:
 
 
 class CallFollow:
-    """The calls of some callers of a gate, for one reader. What was read is removed there.
+    """The calls of some callers of a gate, for one reader. The gate removes what was read.
 
     Attributes:
-        dropped: How many calls were made before the follow began and are not kept any more.
-        lost: How many calls could not be recorded since.
-        why: Why not, the last time.
+        dropped: How many calls from before the follow the gate no longer has.
+        lost: How many calls since then could not be recorded.
+        why: Why the last of them could not be recorded.
     """
 
     def __init__(
@@ -167,15 +167,15 @@ class CallFollow:
         self._read = read
 
     async def add(self, callers: Sequence[str]) -> int:
-        """Follow more callers; how many of their calls are not kept any more."""
+        """Follow more callers; how many of their calls the gate no longer has."""
         found = await self._ask("POST", f"/v1/follow/{self._id}", {"callers": list(callers)})
         return found["dropped"]
 
     async def batches(self) -> AsyncIterator[list[tuple[int, dict[str, Any]]]]:
-        """The lines of calls as they are made, each with the offset where it ends.
+        """The lines of calls as they are made, each with the offset of its end.
 
-        Asking for the next batch says that the last one was taken, with its large values. A batch
-        may be empty, when calls were lost.
+        Asking for the next batch tells the gate that the last one was taken, with its large values.
+        A batch may be empty if calls were lost.
         """
         after = 0
         files: list[int | str] = []
@@ -193,17 +193,17 @@ class CallFollow:
             yield batch
 
     async def read(self, file: int | str) -> bytes:
-        """A large value of a line in the present batch, by the number of its file."""
+        """A large value of a line in the current batch, by the number of its file."""
         return await self._read(self._id, file)
 
     async def flush(self) -> int:
-        """Have every call that was answered written down; the offset where the lines then end."""
+        """Let the gate write every answered call; the offset at which the lines then end."""
         found = await self._ask("POST", f"/v1/flush/{self._id}", None)
         self.lost, self.why = found["lost"], found["why"]
         return found["end"]
 
     async def close(self) -> None:
-        """End the follow; what was not read is removed."""
+        """End the follow; the gate removes what was not read."""
         await self._ask("POST", f"/v1/unfollow/{self._id}", None)
 
 
@@ -217,7 +217,7 @@ def _files(record: Mapping[str, Any]) -> list[int | str]:
 
 
 def is_blob(value: object) -> bool:
-    """Whether a value of a line stands for a large text."""
+    """Whether a value of a line refers to a large text."""
     return isinstance(value, dict) and list(cast("dict[str, Any]", value)) == ["blob"]
 
 

@@ -1,8 +1,8 @@
-"""What travels: the files of the server's bundle and of the client's, and those of an interface.
+"""The files that are sent to machines: the server, the client, and an interface.
 
-The bundles are plain copies, laid out as packages. The server's is a part of `seer` under its own
-name. The client's mirrors the same tree under the name `_seer_gate`, with doors that import
-nothing, so that no module named `seer` is ever in an agent's jail.
+Both bundles are plain copies, laid out as packages. The server's is a part of `seer` under its own
+name. The client's mirrors the same tree under the name `_seer_gate`, with `__init__` files that
+import nothing, so that an agent's jail contains no module named `seer`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _RPC = Path(__file__).parent
 _SEER = _RPC.parent
 CLIENT_PACKAGE = "_seer_gate"
 
-# Needed by the controller only.
+# Only the controller needs these.
 _NOT_SERVED = ("_control.py", "_ship.py", "library/")
 
 
@@ -59,10 +59,10 @@ def client_bundle() -> Mapping[str, Path]:
 def interface_files(file: Path) -> dict[str, bytes]:
     """An interface file and the modules beside it that it imports relatively, by file name.
 
-    Nothing else of the folder travels. A file that is not Python is left for the server to refuse.
+    No other file of the folder is sent. A file that is not Python is refused by the server.
 
     Raises:
-        ServeError: A relative import leads elsewhere than to a file beside the interface.
+        ServeError: A relative import does not lead to a file beside the interface.
     """
     found: dict[str, bytes] = {}
     wanted: list[tuple[str, Path, int]] = [(file.name, file, 0)]

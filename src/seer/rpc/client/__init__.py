@@ -1,8 +1,9 @@
-"""The client of the gate: what a generated library calls through.
+"""The client of the gate, which generated libraries use.
 
-It runs in agents' jails, where nothing else of Seer is, under any name: only relative imports and
-the standard library. numpy is used where arrays come and it is there. Names are loaded on first
-use, because the server shares a module of this package and has no use for the rest.
+It runs in agents' jails, where no other part of Seer is, and under another package name. So it has
+only relative imports and needs only the standard library. It uses numpy for arrays if numpy is
+installed. Names are loaded on first use, because the front uses one module of this package and not
+the others.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Where a gate is, and how to get a connection to it.
+"""The address of a gate, and how to connect to it.
 
 `path:/run/seer/gates/tools.sock` is a Unix socket to connect to. `fd:N` is a door: a connected
-descriptor that hands out connections, for jails that may not connect by themselves. A byte
-written to it comes back with a connected socket.
+descriptor that hands out connections, for jails that may not connect by themselves. The client
+writes a byte to it and gets a connected socket back.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from ..wire._protocol import CANNOT_PASS
 PREFIX = "SEER_GATE_"
 _ATTEMPTS = 20
 _BUSY = {b"-%d" % number: number for number in (errno.EAGAIN, *CANNOT_PASS)}
-"""What a door says of a connection that it cannot make or pass just now."""
+"""What a door answers if it cannot make or pass a connection just now, and the error number."""
 
 
 def from_environment(name: str) -> str:
-    """The address of the interface `name` as this session was told it.
+    """The address of the interface `name` in this session's environment.
 
     Raises:
-        ProtocolError: The session was not told one.
+        ProtocolError: The environment has none.
     """
     key = PREFIX + name.upper()
     address = os.environ.get(key, "")
@@ -44,7 +44,7 @@ def connect(address: str) -> socket.socket:
     Raises:
         ProtocolError: The address has no known form.
         InterfaceDiedError: Nothing listens there any more.
-        GateBusyError: Descriptors or memory are short, here or at the gate.
+        GateBusyError: This process or the gate lacks descriptors or memory.
     """
     kind, _, rest = address.partition(":")
     try:
@@ -72,7 +72,7 @@ def _connect_path(path: str) -> socket.socket:
         except OSError as error:
             if "too long" not in str(error):
                 raise
-            # Paths have at most 107 bytes; through its folder's descriptor any path is short.
+            # An address may have 107 bytes. Through a descriptor of its folder, a path is short.
             folder, name = os.path.split(path)
             fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
@@ -113,7 +113,7 @@ def _through_door(fd: int) -> socket.socket:
                 raise _busy(errno.EMFILE)
             if note not in _BUSY:
                 break
-            # The gate's queue of new connections is full just now, or descriptors are short.
+            # The gate's queue of new connections is full, or it lacks descriptors.
             time.sleep(0.01 * attempt)
     except OSError as error:
         raise InterfaceDiedError(f"the gate's door is closed ({error.strerror})") from None

@@ -1,9 +1,9 @@
-"""What to do with what came back, or did not: answer, try again, or say why not.
+"""Decides what follows an attempt at a call: a result, an error, or another attempt.
 
-A call is executed at most once. One that was certainly not executed is sent again; one that may
-have been is asked for by its id; one that was lost with the interface is made again only if its
-function is marked idempotent. This module decides and does no input or output, so that blocking
-and asynchronous calls behave alike.
+A call is executed at most once. If it was certainly not executed, it is sent again. If it may have
+been executed, it is sent again with the same id, and the gate answers with the first result. If it
+was lost with the interface, it is made again only if its function is idempotent. This module does
+no input or output, so that blocking and asynchronous calls behave alike.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 MAX_LOSSES = 20
 MARGIN = 5.0
-"""Seconds past the deadline that the gate is given to say so itself."""
+"""Seconds after the deadline in which the gate itself should answer."""
 
 
 class Retry:
-    """Try again after `delay` seconds; with a new id if `renewed`."""
+    """The decision to try again after `delay` seconds; with a new id if `renewed`."""
 
     __slots__ = ("delay", "renewed")
 
@@ -39,7 +39,7 @@ class Retry:
 
 
 class AskIdempotent(Exception):
-    """The answer depends on whether the function is idempotent; `lost` is the error if not."""
+    """What follows depends on whether the function is idempotent; `lost` is the error if not."""
 
     def __init__(self, lost: CallLostError) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class Attempts:
 
     Args:
         function: Its function's name.
-        until: When it must be over (monotonic); 0 for never.
+        until: Its deadline (monotonic); 0 for none.
     """
 
     __slots__ = ("_delay", "_function", "_losses", "_uncertain", "until")
@@ -65,7 +65,7 @@ class Attempts:
 
     @property
     def patience(self) -> float:
-        """Seconds to wait for a sign of life; 0 for as long as usual."""
+        """Seconds to wait for a sign of life; 0 for the default."""
         return max(self.until - time.monotonic(), 0.0) + MARGIN if self.until else 0.0
 
     def left(self) -> float:
@@ -86,10 +86,10 @@ class Attempts:
         return left
 
     def lost(self, error: OSError, *, sent: bool) -> Retry:
-        """The connection broke.
+        """Decide after the connection broke.
 
         Raises:
-            GateError: There is no point in going on.
+            GateError: It broke too often.
         """
         self._uncertain = self._uncertain or sent
         self._losses += 1
@@ -101,7 +101,7 @@ class Attempts:
         return Retry(0.0 if self._losses == 1 else 0.01 * self._losses)
 
     def silent(self) -> GateError:
-        """Nothing came for too long."""
+        """The error for a gate that sent nothing for too long."""
         if self.until:
             return DeadlineExceededError(
                 f"{self._function}() ran past its deadline, and the gate does not answer; whether"
@@ -112,14 +112,14 @@ class Attempts:
         )
 
     def unreachable(self, error: InterfaceDiedError) -> GateError:
-        """Nothing listens any more."""
+        """The error for a gate that is gone."""
         return self._lost(error) if self._uncertain else error
 
     def answered(self, response: Response) -> Retry | None:
-        """A response came; None if it is the result.
+        """Decide after a response; None if it carries the result.
 
         Raises:
-            AskIdempotent: See there.
+            AskIdempotent: The call was lost with the interface.
             Exception: The error that the response carries.
         """
         if response.status == 200:
@@ -143,11 +143,11 @@ class Attempts:
         try:
             raise error
         finally:
-            # A frame that holds what is raised in it is garbage only a collector finds.
+            # A frame that refers to its own exception is a cycle, which only the collector frees.
             del error
 
     def made_again(self) -> Retry:
-        """The function is idempotent: begin again."""
+        """Begin again with a new id, because the function is idempotent."""
         self._uncertain = False
         return Retry(0.0, renewed=True)
 

@@ -93,7 +93,7 @@ class Connection:
             self._timeout = seconds
             whole = max(seconds, 0.001)
             packed = struct.pack("ll", int(whole), int(whole % 1 * 1_000_000))
-            # Set on the socket itself: Python's own timeouts cost a system call with every read.
+            # Set on the socket, because Python's own timeouts take a system call with every read.
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, packed)
 
     def exchange(
@@ -169,7 +169,7 @@ class Connection:
             return
         poll = self._poll.poll
         until = _monotonic() + AWAKE
-        # By the clock, not by number: where others wait for the core, yielding takes a while.
+        # By the clock, not by number: if other threads wait for the core, yielding takes a while.
         while _monotonic() < until:
             if poll(0):
                 self._rest = max(self._rest // 2, REST)
@@ -192,7 +192,7 @@ class Connection:
                 view = view[sent:]
 
     def _send_with(self, data: memoryview, descriptors: list[int]) -> int:
-        """Send bytes with descriptors on the first; how many bytes went.
+        """Send bytes, with descriptors on the first; how many bytes were sent.
 
         Raises:
             CannotPass: Descriptors cannot be passed just now.
@@ -205,7 +205,7 @@ class Connection:
             raise
 
     def _read(self, patience: float, first: Received | None = None) -> Steps[Response]:
-        """Read one response; `first` is what was received of it already."""
+        """Read one response; `first` is the part that was received before."""
         reader = self._reader
         connected = self.socket
         descriptors: list[int] = []
@@ -247,7 +247,7 @@ class Connection:
             close_all(descriptors)
             raise WireError(f"{len(descriptors)} descriptors came for {len(response.slots)} slots")
         for slot in response.dropped:
-            # It was released before, so that no array is over it.
+            # It was released before, so no array uses it.
             self._mappings.pop(slot, None)
         left = list(descriptors)
         try:
@@ -272,7 +272,7 @@ class Connection:
                 continue
             mapping = self._mappings.get(piece.index) if piece.place == "s" else None
             if mapping is None or piece.offset + piece.size > mapping.size:
-                raise ProtocolError("the gate's answer refers to memory that did not come")
+                raise ProtocolError("the gate's answer refers to memory that was not sent")
             base = lent.get(piece.index)
             if base is None:
                 base = lent[piece.index] = mapping.lend(self.released)
@@ -298,14 +298,14 @@ class Connection:
         return data
 
     def take_released(self) -> list[int]:
-        """Slots to tell the gate about."""
+        """Some of the slots that the gate must be told about."""
         slots: list[int] = []
         while self.released and len(slots) < 500:
             slots.append(self.released.popleft())
         return slots
 
     def close(self) -> None:
-        """Close it. A call that waits for its answer is thereby cancelled."""
+        """Close it. This cancels a call that has no answer yet."""
         self.socket.close()
 
 

@@ -1,4 +1,4 @@
-"""Deadlines for calls: how long the code inside a `with` block is ready to wait for each."""
+"""Deadlines for calls, as a context manager."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _until: ContextVar[float] = ContextVar("seer_deadline", default=0.0)
 
 
 class deadline:
-    """Calls made inside are over `seconds` after it is entered, one way or the other.
+    """Calls inside the block end at the latest `seconds` after it was entered.
 
-    An inner one can only shorten what an outer one allows.
+    An inner deadline can only shorten an outer one.
 
     Args:
         seconds: The time allowed.
 
     Raises:
-        ValueError: It is not a time.
+        ValueError: It is not a positive number of seconds.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -44,4 +44,4 @@ class deadline:
 
 
 current = _until.get
-"""When calls made here must be over (monotonic); 0 for never."""
+"""The deadline of calls made here (monotonic); 0 for none."""

@@ -24,7 +24,7 @@ class Wait:
     Attributes:
         seconds: How long it waits for the socket at most, or how long it sleeps.
         fd: The socket's descriptor; -1 to sleep.
-        write: Whether it waits for room to write, and not for bytes to read.
+        write: Whether it waits to write, and not to read.
     """
 
     __slots__ = ("fd", "seconds", "write")
@@ -38,7 +38,7 @@ class Wait:
 def drive(steps: Steps[_T]) -> _T:
     """Run an exchange on the calling thread; its result.
 
-    Its sockets block, with a timeout of their own. One that would block has waited for that long.
+    Its sockets block and have their own timeout. If one would block, its timeout is over.
     """
     try:
         wait = next(steps)

@@ -1,1 +1,1 @@
-"""Stands as the door of a package whose real one is not shipped (see `seer.rpc._ship`)."""
+"""The `__init__` of packages in the client's bundle (see `seer.rpc._ship`)."""

@@ -35,7 +35,7 @@ def connect(name: str, address: str | None = None) -> Gate:
 
     Args:
         name: The interface's name.
-        address: Where it is; by default, where the session's environment says.
+        address: Its address; by default, the one in the session's environment.
     """
     return Gate(name, address)
 
@@ -44,7 +44,7 @@ class Gate(Link):
     """One interface: its functions, budget, schema and handles.
 
     Attributes:
-        restorers: What `decode` makes of tags that it does not know.
+        restorers: Make the values of tags that `decode` does not know.
     """
 
     def __init__(self, name: str, address: str | None = None) -> None:
@@ -70,7 +70,7 @@ class Gate(Link):
             tensors: Whether arrays in the result become torch tensors.
 
         Raises:
-            RemoteError: The function raised; also an instance of the builtin class it raised.
+            RemoteError: The function raised. The error is also an instance of the builtin class.
             GateError: The call did not reach the function, or its result did not come back.
         """
         if (
@@ -112,7 +112,7 @@ class Gate(Link):
         *,
         tensors: bool = False,
     ) -> Iterator[Any]:
-        """Call an exposed generator; its items as they come. Leaving the loop cancels it."""
+        """Call an exposed generator; its items as they arrive. Leaving the loop cancels it."""
         stream = _Stream(
             self, function, lambda: self._encode(function, args, kwargs or {}), tensors=tensors
         )
@@ -146,17 +146,17 @@ class Gate(Link):
         handle: str = "",
         streamed: bool = False,
     ) -> Any:
-        """Make a call whose arguments are written already, as a record has them.
+        """Make a recorded call again.
 
         Args:
             function: Its name.
-            text: The arguments' JSON text.
-            buffers: What it refers to.
-            handle: The handle to fetch from, instead of a function to call.
+            text: The JSON text of the arguments.
+            buffers: The buffers of the arguments.
+            handle: The handle to fetch, instead of a function to call.
             streamed: Whether the function is a generator.
 
         Returns:
-            The result, of a generator the list of its items; arrays as `RawArray`.
+            The result; the list of items for a generator. Arrays are `RawArray`s.
         """
         if not self.fixed:
             self.settle_address()
@@ -174,7 +174,7 @@ class Gate(Link):
         return self._result(function, *found, False, raw=True)
 
     def budget(self) -> dict[str, Any]:
-        """What is left: limits and use of the caller's, the interface's and each function's."""
+        """The limits of the caller, the interface and each function, and what the caller used."""
         return self.ask("GET", "/v1/budget")
 
     def schema(self) -> dict[str, Any]:
@@ -182,11 +182,11 @@ class Gate(Link):
         return self.ask("GET", "/v1/schema")
 
     def health(self) -> dict[str, Any]:
-        """Whether the interface answers, and how busy it is."""
+        """The interface's epoch and age, and the calls of this caller that run."""
         return self.ask("GET", "/v1/health")
 
     def cancel(self, call: str) -> bool:
-        """Cancel a call of this caller by its id; False if it is over."""
+        """Cancel a call of this caller by its id; False if it has ended."""
         return self.ask("POST", "/v1/cancel/" + call)["cancelled"]
 
     def fetch(self, handle: str, index: Any) -> Any:
@@ -196,7 +196,7 @@ class Gate(Link):
         return self._request(path, "fetch", arguments, {}, False)
 
     def free(self, handle: str) -> None:
-        """Let a handle's value go."""
+        """Release a handle's value."""
         self.ask("POST", "/v1/free/" + handle)
 
     # --- requests ----------------------------------------------------------------------------
@@ -253,9 +253,9 @@ class Gate(Link):
         return found["result"]
 
     def _quick(self, function: str, args: Sequence[Any], tensors: bool) -> Any:
-        """The usual call (plain arguments, no deadline, an idle connection) in fewer steps.
+        """Make the usual call (plain arguments, no deadline, an idle connection) in fewer steps.
 
-        If its response is unusual in any way, `exchange` goes on from there.
+        If its response is unusual in any way, `exchange` continues from there.
         """
         try:
             text = b"[%s,{}]" % _dump(list(args)).encode()
@@ -305,7 +305,7 @@ class _Stream:
     Args:
         gate: The interface.
         function: The generator's name.
-        encode: Gives its arguments; called when the first item is asked for.
+        encode: Gives its arguments; called when the first item is requested.
         tensors: Whether arrays become torch tensors.
         raw: Whether arrays stay `RawArray`.
         blocking: Whether its socket blocks.
@@ -332,7 +332,7 @@ class _Stream:
         self._ended = False
 
     def items(self) -> Iterator[Any]:
-        """The items as they come."""
+        """The items as they arrive."""
         try:
             while not self._ended:
                 yield from self._decode(drive(self._read()))

@@ -1,4 +1,4 @@
-"""Handles as a caller holds them: references to values that stay on the server."""
+"""The client's handles: references to values that stay on the server."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ if TYPE_CHECKING:
 class Handle:
     """A value on the server. Pass it to exposed functions, or fetch it, whole or in part.
 
-    The value is let go when the handle is dropped, with `free()`, or when the session ends.
+    The server releases the value when the handle is garbage, with `free()`, or when the session
+    ends.
 
     Attributes:
-        type: The name of the value's class there.
-        dtype: Its dtype, or None where it has none.
-        shape: Its shape, or None where it has none.
+        type: The name of the value's class on the server.
+        dtype: Its dtype, or None if it has none.
+        shape: Its shape, or None if it has none.
     """
 
     __slots__ = ("__weakref__", "_finalizer", "_gate", "_id", "dtype", "shape", "type")
@@ -33,7 +34,7 @@ class Handle:
         self.type = str(found["type"])
         self.dtype: str | None = found["dtype"]
         self.shape: tuple[int, ...] | None = None if shape is None else tuple(shape)
-        # Finalizers do no input or output: the id is only noted, and sent with the next call.
+        # A finalizer must do no input or output, so the id is noted and sent with a later call.
         self._finalizer = weakref.finalize(self, gate.dropped_handles.append, self._id)
         self._finalizer.atexit = False
 
@@ -48,7 +49,7 @@ class Handle:
             index: A number, a slice, `...`, None for all, or a tuple of those; `numpy.s_` helps.
 
         Raises:
-            HandleError: The handle was freed, or the interface started again.
+            HandleError: The handle was freed, or the interface was restarted.
         """
         return self._gate.fetch(self.reference(), index)
 
@@ -56,15 +57,15 @@ class Handle:
         return self.fetch(index)
 
     def free(self) -> None:
-        """Let the value go now. Freeing twice is harmless."""
+        """Release the value now. Freeing twice is harmless."""
         if self._finalizer.detach() is not None:
             self._gate.free(self._id)
 
     def reference(self) -> str:
-        """The id, while the handle is usable.
+        """The id.
 
         Raises:
-            HandleError: It was freed.
+            HandleError: The handle was freed.
         """
         if not self._finalizer.alive:
             raise HandleError("this handle was freed, so its value is gone")

@@ -1,4 +1,4 @@
-"""The link to a gate: its connections, the interface's incarnation, and the exchange of a call.
+"""The link to a gate: its connections, the interface's epoch, and the exchange of a call.
 
 A link is safe to use from any thread and after a fork. It keeps idle connections, one for each call
 that runs at the same time. The exchange is written once, as steps (see `_drive`), for blocking and
@@ -37,24 +37,24 @@ if TYPE_CHECKING:
 
 _MAX_FREED = 100
 LINGER = 30.0
-"""Seconds that a call over a relay goes on without a connection, until its client asks again."""
+"""Seconds that a call over a relay continues without a connection, so the client can reconnect."""
 ASK = 10.0
-"""Seconds to find out what became of an interface whose stream broke off."""
+"""Seconds to find out whether the interface of a broken stream still runs."""
 
 
 class Link:
-    """The way to one interface.
+    """The connections to one interface.
 
     Attributes:
         name: The interface's name.
-        address: Where connections are made to, once the first is.
-        shared: Whether descriptors can pass: both ends are on one host.
+        address: The interface's address; empty before the first call.
+        shared: Whether descriptors can be passed, because both ends are on one host.
         fixed: The header lines that all calls have in common.
-        lines: The beginnings of the requests that were made before, by function.
+        lines: The beginning of a request, by function.
         idle: Connections that are not in use.
         async_idle: The same for asynchronous calls.
-        epoch: The incarnation of the interface that answered last.
-        dropped_handles: Handles that nobody refers to any more, to be told with the next call.
+        epoch: The epoch of the last answer.
+        dropped_handles: Handles that nothing refers to any more. The next call tells the gate.
     """
 
     def __init__(self, name: str, address: str | None = None) -> None:
@@ -68,7 +68,7 @@ class Link:
         self.idle: list[Connection] = []
         self.async_idle: list[Connection] = []
         self.explain: Callable[[], str] | None = None
-        """Says how the interface ended, if it can be asked; empty if it does not know."""
+        """Gives the reason why the interface ended, or empty text; None if nothing can tell."""
         self._given = address
         self._idempotent: dict[str, bool] | None = None
         self._last: ContextVar[str] = ContextVar("seer_last_call", default="")
@@ -76,13 +76,13 @@ class Link:
         _links.add(self)
 
     def after_fork(self) -> None:
-        """In a forked process: drop the parent's connections, and use other call ids."""
+        """In a forked process: close the parent's connections, and use other call ids."""
         _close_all(self.idle, self.async_idle)
         self._tag = os.urandom(6).hex()
         self._numbers = itertools.count(1)
 
     def close(self) -> None:
-        """Close all connections; the gate can still be used, which opens new ones."""
+        """Close all connections. The next call opens new ones."""
         _close_all(self.idle, self.async_idle)
 
     def __enter__(self) -> Self:
@@ -100,7 +100,7 @@ class Link:
             self.close()
 
     def _head(self, connection: Connection, path: str, call: str, attempts: Attempts) -> bytes:
-        """The head of a call's request, without what describes the body."""
+        """The head of a call's request, without the lines that describe the body."""
         head = b"POST %s HTTP/1.1\r\n%sseer-call: %s\r\n" % (
             path.encode(),
             self.fixed,
@@ -143,7 +143,7 @@ class Link:
             path: The path of the request.
             function: The function's name, for messages.
             arguments: What to send.
-            first: The call's id, and what came of a first attempt over which connection.
+            first: A first attempt that was made: the call's id, the outcome and the connection.
             blocking: Whether the sockets block; see `_drive`.
         """
         attempts = Attempts(function, current())
@@ -184,7 +184,7 @@ class Link:
         attempts: Attempts,
         arguments: Arguments,
     ) -> Steps[Response | BaseException]:
-        """Send a call once; the response, or the exception that came of it."""
+        """Send a call once; the response, or the exception."""
         try:
             head = self._head(connection, path, call, attempts)
             patience = attempts.patience or SILENCE
@@ -213,8 +213,8 @@ class Link:
             error: What happened.
             resend: Whether the request may be executed twice.
         """
-        # After a KeyboardInterrupt, or another exception of a signal handler, the response is still
-        # to come. The next call must not read it, and closing the connection cancels this call.
+        # After a KeyboardInterrupt, or another exception of a signal handler, the response may
+        # still arrive. The next call must not read it. Closing the connection cancels this call.
         connection.close()
         if isinstance(error, GateError):
             raise error
@@ -230,10 +230,10 @@ class Link:
         raise error
 
     def _may_have_arrived(self, connection: Connection, error: OSError) -> bool:
-        """Whether a request that got no response may have been executed.
+        """Whether a request without a response may have been executed.
 
-        A Unix socket that is closed with unread bytes resets its peer, so such a request was not
-        read. A relay may have passed it on all the same.
+        A Unix socket that is closed with unread bytes resets its peer. So after a reset, the gate
+        has not read the request, unless a relay has passed it on.
         """
         return connection.sent and not (self.shared and error.errno == errno.ECONNRESET)
 
@@ -253,7 +253,7 @@ class Link:
                 raise question.lost from None
             return attempts.made_again()
         except Exception:
-            # The response carries an error. The connection is as good as before.
+            # The response carries an error. The connection can be used again.
             self.keep(connection)
             raise
         if retry is not None:
@@ -268,7 +268,7 @@ class Link:
             (self.idle if connection.blocking else self.async_idle).append(connection)
 
     def note_epoch(self, response: Response) -> None:
-        """Remember which incarnation of the interface answered."""
+        """Remember the epoch of an answer."""
         if response.epoch != self.epoch and response.epoch not in ("", "none"):
             self._set_epoch(response.epoch)
 
@@ -280,8 +280,8 @@ class Link:
         connection = Connection(self.dial(), blocking=blocking)
         if self.epoch:
             return connection
-        # A call that is sent again must not run in another incarnation than the first time, so the
-        # incarnation is known before the first call.
+        # A call that is sent again must not run in another interface process than the first time.
+        # So the epoch must be known before the first call.
         try:
             response = yield from connection.exchange([HELLO], [])
             self.note_epoch(response)
@@ -304,7 +304,7 @@ class Link:
 
         Raises:
             InterfaceDiedError: Nothing listens there any more.
-            GateBusyError: It cannot be made just now.
+            GateBusyError: No connection can be made just now.
         """
         try:
             return open_connection(self.address)
@@ -313,9 +313,9 @@ class Link:
             raise InterfaceDiedError(how or str(error)) from None
 
     def settle_address(self) -> None:
-        """Find out where the interface is, before the first connection."""
+        """Find the interface's address, before the first connection."""
         address = self._given or from_environment(self.name)
-        # Over a relay there are no descriptors, and links that break.
+        # A relay cannot pass descriptors, and its connections may break.
         self.shared = not address.startswith("frames:")
         self.address = address.removeprefix("frames:")
         self._set_epoch(self.epoch)
@@ -328,11 +328,11 @@ class Link:
             b"" if self.shared else b"seer-linger: %d\r\n" % LINGER,
             b"seer-epoch: %s\r\n" % epoch.encode() if epoch else b"",
         )
-        # Last: another thread must find no line in it that was made of what was before.
+        # Last, so that another thread finds no line here that has the old headers.
         self.lines = {}
 
     def ask(self, method: str, path: str) -> Any:
-        """A request that is answered at once and may be repeated."""
+        """Make a request that is answered at once and may be repeated; the result."""
         return drive(self._ask(method, path, blocking=True))
 
     def _ask(self, method: str, path: str, *, blocking: bool) -> Steps[Any]:
@@ -379,14 +379,14 @@ class Link:
 
 
 def read_idempotent(schema: dict[str, Any]) -> dict[str, bool]:
-    """Which functions of an interface may be called again after a loss."""
+    """Which functions of an interface are idempotent."""
     return {f["name"]: bool(f["options"].get("idempotent")) for f in schema["functions"]}
 
 
 def taken(connections: list[Connection]) -> Connection | None:
-    """One of the idle connections, removed from their list; None if there is none.
+    """Remove one of the idle connections; None if there is none.
 
-    Other threads take connections too, so a list that has one may have none a moment later.
+    Other threads take connections too, so a list that is not empty may be empty a moment later.
     """
     try:
         return connections.pop()
@@ -395,7 +395,7 @@ def taken(connections: list[Connection]) -> Connection | None:
 
 
 def _close_all(*lists: list[Connection]) -> None:
-    """Close idle connections; nothing is sent and nothing awaited."""
+    """Close idle connections."""
     for connections in lists:
         while (connection := taken(connections)) is not None:
             connection.close()

@@ -1,8 +1,7 @@
-"""Shared memory as the client sees it: slots of the server's pool, and memfds to send.
+"""The client's shared memory: slots of the server's pool, and memfds to send.
 
-A slot is mapped privately: arrays over it can be written to like any other, and what is written
-stays in this process. The server uses a slot again only after this side has released it, which
-happens when the last array over it is gone.
+A slot is mapped privately: its arrays are writable, and writes stay in this process. The server
+reuses a slot only after this side has released it, which happens when its last array is gone.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ _FILE_PAGE = 1 << 61
 _PAGEMAP_SCAN = 0xC0606610
 _IS_FILE, _IS_PRESENT, _IS_SWAPPED = 4, 8, 16
 _forbidden = False
-"""Whether this process may make no memfds, which is found out once."""
+"""Whether a jail forbids memfds; set at the first attempt to make one."""
 
 
 class Mapping:
-    """One slot, mapped. `lend` hands out its memory, and notes when all users of it are gone."""
+    """A mapped slot. `lend` hands out its memory, and notices when nothing uses that any more."""
 
     __slots__ = ("_used", "memory", "size", "slot")
 
@@ -50,11 +49,7 @@ class Mapping:
             os.close(fd)
 
     def lend(self, released: deque[int]) -> Any:
-        """The memory as a buffer; when it and all views of it are gone, `released` gets the slot.
-
-        Raises:
-            WireError: The server uses the slot while this side still does.
-        """
+        """The memory as a buffer. When it and its views are gone, `released` gets the slot."""
         if self._used:
             self._renew()
         self._used = True
@@ -69,7 +64,7 @@ class Mapping:
 
 
 def _weakly_referable(memory: mmap.mmap, size: int) -> Any:
-    # Views of views keep the object below them alive only if it is not itself a memoryview.
+    # A view of a view keeps the object below alive only if that is not a memoryview.
     try:
         import numpy
     except ImportError:
@@ -80,7 +75,7 @@ def _weakly_referable(memory: mmap.mmap, size: int) -> Any:
 
 
 def _has_own_pages(memory: mmap.mmap, size: int) -> bool:
-    """Whether some page is a private copy, made by a write; True where that cannot be known."""
+    """Whether some page is a private copy, made by a write; True if one cannot tell."""
     try:
         import numpy
 
@@ -93,7 +88,7 @@ def _has_own_pages(memory: mmap.mmap, size: int) -> bool:
         found = numpy.zeros(3, "u8")
         fields = (96, 0, address, address + count * mmap.PAGESIZE, 0, found.ctypes.data, 1, 1)
         which = (_IS_FILE, _IS_FILE, _IS_PRESENT | _IS_SWAPPED, _IS_PRESENT)
-        # The kernel looks for the first such page: a fraction of the time of reading its table.
+        # The kernel stops at the first such page, which is much faster than reading the page map.
         return fcntl.ioctl(fd, _PAGEMAP_SCAN, bytearray(struct.pack("12Q", *fields, *which))) > 0
     except OSError:
         # Linux before 6.7.
@@ -103,7 +98,7 @@ def _has_own_pages(memory: mmap.mmap, size: int) -> bool:
 
 
 def _finds_own(fd: int, address: int, count: int) -> bool:
-    """The same from the table of this process's pages, read as a whole."""
+    """The same from the page map, read as a whole."""
     import numpy
 
     try:
@@ -115,10 +110,10 @@ def _finds_own(fd: int, address: int, count: int) -> bool:
 
 
 def sealed_memfd(buffers: list[Any]) -> tuple[int, list[Piece]] | None:
-    """One memfd with all of `buffers`, sealed as the server requires, and the place of each in it.
+    """One sealed memfd with all of `buffers`, and the place of each in it.
 
     Returns:
-        None where there can be none: a jail may forbid them, or descriptors or memory may be short.
+        None if it cannot be made: a jail forbids it, or descriptors or memory are short.
     """
     global _forbidden
     if _forbidden:
@@ -136,7 +131,7 @@ def sealed_memfd(buffers: list[Any]) -> tuple[int, list[Piece]] | None:
             end = (end + 63) // 64 * 64
             pieces.append(Piece("m", 0, end, len(view)))
             done = 0
-            # Writing takes half the time of filling a fresh mapping.
+            # Writing takes half the time of filling a new mapping.
             while done < len(view):
                 done += os.pwrite(fd, view[done : done + (64 << 20)], end + done)
             end += len(view)

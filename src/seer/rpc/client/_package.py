@@ -1,4 +1,4 @@
-"""The door of the client's bundle: `from _seer_gate import connect` (see `seer.rpc._ship`)."""
+"""The `__init__` of the client's bundle, for `from _seer_gate import connect` (see `_ship`)."""
 
 from __future__ import annotations
 

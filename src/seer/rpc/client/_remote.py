@@ -1,8 +1,8 @@
-"""Errors as they arrive, made into exceptions again.
+"""Makes exceptions of the errors in responses.
 
-No class is ever looked up by a name off the wire: Seer's own errors come from one fixed table, and
-for what a function raised a subclass of `RemoteError` is made that also inherits the builtin
-exceptions of that name, so that `except ValueError` works.
+No class is imported by a name from the wire. Seer's own errors come from a fixed table. For an
+exception of a function, a subclass of `RemoteError` is made that also inherits the builtin
+exception, so that `except ValueError` works.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _classes: dict[tuple[str, tuple[str, ...]], type[RemoteError]] = {}
 
 
 class Starting(Exception):
-    """The interface is being started; the call was not executed and can be made again soon."""
+    """The interface is starting. The call was not executed and can be made again soon."""
 
 
 def error_from(text: bytes | memoryview) -> Exception:
@@ -112,7 +112,7 @@ def _class(name: str, bases: tuple[str, ...]) -> type[RemoteError]:
 
 
 def _usable(found: Any) -> bool:
-    """Whether a builtin can be a base: an exception that can be made of one text."""
+    """Whether a builtin can be a base class: an exception that takes one text."""
     return (
         isinstance(found, type)
         and issubclass(found, Exception)
@@ -122,7 +122,7 @@ def _usable(found: Any) -> bool:
 
 
 def _init(self: Any, message: str) -> None:
-    # Not the builtin's own: some ask for more than a text.
+    # Not the builtin's constructor, because some need more than a text.
     self.args = (message,)
     self.remote_message = message
 

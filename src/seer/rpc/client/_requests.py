@@ -1,4 +1,4 @@
-"""Requests on their way out: heads, and the layout of arrays among the arguments."""
+"""The body of a request: the JSON text of a call's arguments, and the layout of their arrays."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     from typing import Any
 
 SEND_SHARED_FROM = 1 << 20
-"""Arguments of at least this many bytes go in a memfd; below, the socket is as fast."""
+"""Arguments of at least this many bytes are sent in a memfd. Below that, the socket is as fast."""
 
 
 class Arguments:
     """The arguments of one call, laid out once for all attempts at it.
 
     Attributes:
-        parts: What follows the head.
-        headers: The header lines that describe it, with the content-length.
-        memfds: Descriptors to send along; to be closed with `close`.
+        parts: The parts of the body.
+        headers: The header lines that describe the body.
+        memfds: Descriptors to send with it; `close` closes them.
     """
 
     __slots__ = ("_text", "_views", "headers", "memfds", "parts")
@@ -41,7 +41,7 @@ class Arguments:
         return [head + self.headers + b"\r\n", *self.parts]
 
     def go_inline(self) -> None:
-        """Lay out all buffers in the body, because descriptors cannot be passed."""
+        """Put all buffers into the body, because descriptors cannot be passed."""
         self.close()
         self._lay_out(shared=False)
 

@@ -1,7 +1,7 @@
-"""Responses, read piece by piece; where the bytes come from does not matter.
+"""Reads responses piece by piece.
 
-`ResponseReader` is fed bytes and descriptors and says when a response is whole. It does no input
-or output, so the blocking and the asynchronous connection share it.
+`ResponseReader` gets bytes and says when a response is complete. It does no input or output, so
+blocking and asynchronous connections share it.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class Response:
     Attributes:
         status: The HTTP status.
         plain: Whether it is JSON without buffers, on a connection that stays open.
-        epoch: The incarnation of the interface that answered; empty where a proxy did.
+        epoch: The epoch of the interface; empty if a proxy answered.
         text: The JSON text.
         body: The whole body, for inline buffers.
-        pieces: Where the buffers are; empty for plain JSON.
-        slots: The (slot, size) of each descriptor that came.
-        dropped: Slots that the gate does not use any more.
+        pieces: The places of the buffers; empty for plain JSON.
+        slots: The (slot, size) of each descriptor that came with it.
+        dropped: Slots that the gate no longer uses.
         streamed: Whether the body follows in chunks.
         close: Whether the connection ends with this response.
     """
@@ -63,7 +63,7 @@ class Response:
 
 
 class ResponseReader:
-    """Reads one response after the other off one connection."""
+    """Reads the responses of one connection, one after the other."""
 
     __slots__ = (
         "_body",
@@ -78,8 +78,8 @@ class ResponseReader:
     def __init__(self) -> None:
         self._rest = b""
         self.known: dict[bytes, tuple[bytes, int, str]] = {}
-        """By status: the head that answers without buffers have, up to their length, the status
-        and the incarnation."""
+        """By status: the head of responses without buffers, up to the length; the status as a
+        number, and the epoch."""
         self._value: Response | None = None
         self._body: bytearray | None = None
         self._filled = 0
@@ -87,14 +87,14 @@ class ResponseReader:
         self._json_size = 0
 
     def feed(self, data: bytes) -> Response | None:
-        """Take bytes; the response, once it (or, of a stream, its head) is whole.
+        """Add bytes; the response once it is complete, or once the head of a stream is.
 
         Raises:
             WireError: It is not a response of the gate.
         """
         known = self.known.get(data[9:12])
         if known is not None and not self._rest and self._body is None:
-            # The usual answer: the same head as the last time but for the length.
+            # The usual response: the same head as the last one except for the length.
             prefix, status, epoch = known
             start = len(prefix)
             end = data.find(b"\r\n\r\n", start, start + 24)
@@ -136,17 +136,17 @@ class ResponseReader:
         return self.filled(len(first))
 
     def take_rest(self) -> bytes:
-        """Bytes that came after a stream's head."""
+        """Remove the bytes that came after a stream's head."""
         rest, self._rest = self._rest, b""
         return rest
 
     @property
     def room(self) -> memoryview | None:
-        """Where the rest of the body can be read to directly, if the head is through."""
+        """Memory for the rest of the body, once the head is complete."""
         return None if self._body is None else memoryview(self._body)[self._filled :]
 
     def filled(self, count: int) -> Response | None:
-        """Note that `count` bytes were read into `room`; the response, once it is whole."""
+        """Note that `count` bytes were read into `room`; the response once it is complete."""
         self._filled += count
         response, body = self._value, self._body
         if response is None or body is None or self._filled < self._wanted:

@@ -1,7 +1,7 @@
-"""Binding a call's arguments to parameters: who gets what, checked and converted.
+"""Binds the arguments of a call to parameters, and checks and converts them.
 
-Compiled once per function, because it is part of every call. The rules are Python's own; only the
-messages say more, and defaults are left to the function.
+A binder is compiled once per function, because it is part of every call. The rules are Python's
+own, with more detailed messages. Defaults are left to the function.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Binder:
         self._positional_names = {name: i for i, (name, _, _) in enumerate(self._positional)}
         needs_names = any(place < 0 for place, _ in self._required)
         self._exact = None if needs_names else [exact for _, exact, _ in self._positional]
-        """The types of arguments that need no look at all: one for each positional parameter."""
+        """The types of positional arguments that need no conversion; None if a name is required."""
 
     def _add(self, index: int, parameter: Parameter, compiler: Compiler) -> None:
         name, kind = parameter.name, parameter.kind
@@ -65,10 +65,10 @@ class Binder:
             self._required.append((index if kind != "keyword_only" else -1, name))
 
     def bind(self, args: list[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """The arguments for the function.
+        """The checked and converted arguments.
 
         Raises:
-            ArgumentError: They do not fit.
+            ArgumentError: They do not fit the parameters.
         """
         if not kwargs and list(map(type, args)) == self._exact:
             return args, kwargs

@@ -1,9 +1,9 @@
 """Blinding: names and paths of hidden models are replaced wherever an agent could read them.
 
-A hidden model's name shows up in many spellings: the hub id, the folder made from it, the variable
-made from it, the bare last part. `Scrubber` knows them all and puts the alias in their place, in
-text, in JSON and in bytes. It sees what is written out: a name that is cut in pieces, compressed or
-turned into numbers passes, and what a model's behaviour gives away it cannot know.
+A hidden model's name has many spellings: the hub id, the folder and the variable that are made from
+it, and its last part. `Scrubber` replaces all of them by the alias, in text, in JSON and in bytes.
+It does not recognise a name that is split, compressed or turned into numbers, and it cannot hide
+what a model's behaviour gives away.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 _SHORTEST = 4
-"""Shorter parts of a name (`org`, `v2`) are ordinary words too often to be replaced."""
+"""Shorter parts of a name (`org`, `v2`) are not replaced, because they are often ordinary words."""
 _VERSIONED = 5
-"""Words of so many letters are replaced before a number too: `quagga2`, but not `base64`."""
+"""Words of at least so many letters are also replaced before a number: `quagga2`, not `base64`."""
 _ENCODINGS = ("utf-8", "utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")
 _INSTEAD = "hidden"
 
@@ -47,14 +47,14 @@ class Scrubber:
         return self._replace(text)
 
     def data(self, data: bytes) -> bytes:
-        """The same for encoded JSON; it stays valid, since aliases need no quoting."""
+        """The same for encoded JSON, which stays valid because aliases need no quoting."""
         if not self._aliases:
             return data
         text = self._replace_json(data.decode("utf-8", "surrogatepass"))
         return text.encode("utf-8", "surrogatepass")
 
     def value(self, value: str | bytes) -> str | bytes:
-        """The same for text or bytes on their own; in bytes, for every usual encoding."""
+        """The same for text, or for bytes in every usual encoding."""
         if isinstance(value, str):
             return self._replace(value)
         for replace in self._replace_bytes:
@@ -74,14 +74,14 @@ def _replacer(aliases: Mapping[str, str]) -> Callable[[str], str]:
     if not aliases:
         return lambda text: text
     pattern = re.compile("|".join(map(_pattern, _longest_first(aliases))), re.IGNORECASE)
-    # Ignoring case, some letters match others whose lower case they do not share.
+    # Without regard to case, some letters match others that have another lower case.
     return lambda text: pattern.sub(lambda found: aliases.get(found[0].lower(), _INSTEAD), text)
 
 
 def _pattern(spelling: str) -> str:
-    """A plain word is replaced only where it stands alone: `base` is not part of `database`.
+    """The pattern for a spelling. A plain word must stand alone: `base` does not match `database`.
 
-    A longer one also where a number follows, as in the name of a version.
+    A number may follow a longer word, as in the name of a version.
     """
     text = re.escape(spelling)
     if not spelling.isalpha():
@@ -113,5 +113,5 @@ def _byte_replacer(aliases: Mapping[str, str], encoding: str) -> Callable[[bytes
 
 
 def _longest_first(aliases: Mapping[str, str]) -> list[str]:
-    """The longest first, so that a path goes as a whole."""
+    """The longest first, so that a path is replaced as a whole."""
     return sorted(aliases, key=len, reverse=True)

@@ -1,8 +1,8 @@
 """Budgets: how much may be used, and the meters that count it.
 
-A `Budget` is what the user writes. A `Meter` counts against one, in memory that the supervisor
-shares with the interface process, so that a crash does not reset what was used. Every call passes
-three: that of the whole interface, that of its function, that of its caller.
+A `Budget` is what the user writes. A `Meter` counts against a budget, in memory that the supervisor
+shares with the interface process, so that a crash does not reset it. Every call counts on three
+meters: of the whole interface, of its function and of its caller.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class Budget:
     """Limits on what is used; None for no limit.
 
     Attributes:
-        calls: How many calls (each counts as its function's `cost`).
+        calls: How many calls; each counts as its function's `cost`.
         seconds: How long functions may run in all.
-        gpu_seconds: The same, counted only while the interface's process uses a GPU.
-        bytes: How many bytes of arguments and results, arrays included.
+        gpu_seconds: The same, counted only while the interface process uses a GPU.
+        bytes: How many bytes of arguments and results, including arrays.
     """
 
     __slots__ = (*FIELDS, "limited")
@@ -58,12 +58,12 @@ class Budget:
         return hash(tuple(self.to_json().items()))
 
     def to_json(self) -> dict[str, float]:
-        """The limits that there are."""
+        """The limits that are set."""
         return {name: v for name in FIELDS if (v := getattr(self, name)) is not None}
 
     @classmethod
     def from_json(cls, found: Mapping[str, float]) -> Budget:
-        """Read what `to_json` gave.
+        """Read what `to_json` wrote.
 
         Raises:
             ValueError: It names something else, or a limit is not a number of 0 or more.
@@ -86,10 +86,10 @@ class Meter:
     """Counts what is used of one budget.
 
     Args:
-        whose: What it belongs to, for messages: `the interface`, `function 'f'`, `this caller`.
+        whose: Its owner, for messages: `the interface`, `function 'f'`, `this caller`.
         budget: The limits; may be replaced at any time.
-        cells: Shared memory as doubles.
-        base: Where this meter's cells begin.
+        cells: The shared memory, as doubles.
+        base: This meter's first cell.
         flat: Whether a call counts as one here, regardless of its cost.
     """
 
@@ -110,15 +110,15 @@ class Meter:
         return dict(zip(FIELDS, self.cells[base : base + WIDTH].tolist(), strict=True))
 
     def left(self) -> dict[str, float]:
-        """What is left of each limit that there is."""
+        """What is left of each limit that is set."""
         used = self.used()
         return {name: max(limit - used[name], 0) for name, limit in self.budget.to_json().items()}
 
     def check(self, calls: float) -> None:
-        """Check that a call may be made that counts as `calls`.
+        """Check that there is room for a call that counts as `calls`.
 
         Raises:
-            BudgetExceededError: One of the limits is used up.
+            BudgetExceededError: A limit is used up.
         """
         budget, cells, base = self.budget, self.cells, self.base
         if budget.calls is not None and cells[base] + calls > budget.calls:
@@ -144,7 +144,7 @@ class Meter:
             )
 
     def _over(self, field: str) -> BudgetExceededError:
-        """The error that says this limit is used up."""
+        """The error for a limit that is used up."""
         limit = getattr(self.budget, field)
         what = {"seconds": "s of running time", "gpu_seconds": "s of GPU time"}.get(field, field)
         return BudgetExceededError(
@@ -154,14 +154,13 @@ class Meter:
 
 
 class Tally:
-    """Counts what one caller uses of one function, on every meter that its calls pass.
+    """Counts one caller's use of one function, on the three meters of its calls.
 
-    Each figure is added to the shared memory at once, so that it is exact whenever somebody reads
-    it, also after a crash.
+    Each figure is added to the shared memory at once, so it is always exact, also after a crash.
 
     Args:
-        meters: The interface's, the function's and the caller's.
-        cost: What one call takes of `calls`.
+        meters: The meters of the interface, the function and the caller.
+        cost: What one call takes from `calls`.
 
     Attributes:
         limited: Whether one of the meters has a limit; see `look`.
@@ -178,14 +177,14 @@ class Tally:
         self.look()
 
     def look(self) -> None:
-        """Look at the budgets again, after one was changed."""
+        """Read the budgets again, after one was changed."""
         self.limited = any(meter.budget.limited for meter in self._meters)
 
     def admit(self) -> None:
-        """Take one call from all meters, or from none.
+        """Count one call on all meters, or on none.
 
         Raises:
-            BudgetExceededError: One of them has not enough left.
+            BudgetExceededError: A meter has no room for it.
         """
         first, second, third = self._bases
         one, two, three = self._calls
@@ -199,13 +198,13 @@ class Tally:
             cells[third] += three
 
     def give_back(self) -> None:
-        """Undo `admit`, for a call that was never executed."""
+        """Undo `admit`, for a call that was not executed."""
         with _lock:
             for base, calls in zip(self._bases, self._calls, strict=True):
                 self._cells[base] -= calls
 
     def charge(self, seconds: float, gpu_seconds: float = 0.0, size: float = 0.0) -> None:
-        """Count what a call has used, beyond what `admit` took."""
+        """Count what a call has used, besides what `admit` counted."""
         first, second, third = self._bases
         cells = self._cells
         with _lock:
@@ -235,7 +234,7 @@ class Tally:
                 cells[base + 3] += size
 
     def seconds_left(self, *, gpu: bool) -> float:
-        """How long a call may run before some meter is used up."""
+        """How long a call may run before a meter is used up."""
         names = ("seconds", "gpu_seconds") if gpu else ("seconds",)
         found = [meter.left() for meter in self._meters if meter.budget.limited]
         return min((left[n] for left in found for n in names if n in left), default=float("inf"))

@@ -1,6 +1,6 @@
-"""Describing exposed functions: from Python functions to the schema.
+"""Describes exposed functions: makes the schema from Python functions.
 
-Signatures are read off the code objects, since `inspect` alone would cost a good part of an
+Signatures are read from the code objects, because importing `inspect` would take a good part of an
 interface's start-up time.
 """
 
@@ -31,7 +31,7 @@ _GENERATOR = 0x20 | 0x200
 _VARARGS, _VARKEYWORDS = 0x04, 0x08
 
 RESERVED = frozenset({"budget", "last_call"})
-"""Names that a generated library has for itself."""
+"""Names that a generated library defines itself."""
 _TYPE_NAMES = frozenset(
     {
         "bool",
@@ -53,10 +53,10 @@ _MISSING = object()
 
 
 class Problem(Exception):
-    """What is wrong with the signatures of an interface.
+    """The problems of an interface's signatures.
 
     Attributes:
-        line: Where the first of them is.
+        line: The line of the first problem.
     """
 
     def __init__(self, found: list[tuple[int, str]]) -> None:
@@ -70,7 +70,7 @@ def describe_functions(
     """Describe functions, and the classes that their hints name.
 
     Raises:
-        Problem: With everything that is wrong.
+        Problem: There are problems; it has all of them.
     """
     functions: dict[str, Function] = {}
     problems: list[tuple[int, str]] = []
@@ -96,7 +96,7 @@ def describe_functions(
         raise Problem(problems)
     line = exposed[0][0].__code__.co_firstlineno if exposed else 0
     for definition in types.values():
-        # What these classes hold is checked by their own libraries, which know their defaults.
+        # The libraries of these classes check their fields, and know their defaults.
         foreign = hasattr(definition.cls, "__pydantic_fields__") or hasattr(
             definition.cls, "__struct_fields__"
         )
@@ -118,10 +118,10 @@ def describe_functions(
 def _accept_default(
     place: Parameter | Field, types: dict[str, TypeDef], *, stays: bool = False
 ) -> str:
-    """Have a parameter or field accept its own default; words on one that its hint does not allow.
+    """Make a parameter or field accept its own default; a warning if its hint does not allow it.
 
     Clients send a default as if the caller had given it, and agents read it in the signature. So
-    the hint is widened by it; one that no hint can name stays on the server.
+    the hint is widened by the default. A default that no hint can express stays on the server.
     """
     if place.default is None or place.default == SERVER_DEFAULT:
         return ""
@@ -243,7 +243,7 @@ class _Reader:
                 return True, self.parser.stream_item(annotation, self.names)
             annotation = resolve(annotation, self.names)
             if self.parser.is_stream(annotation):
-                # A plain function that hands on the generator of another.
+                # A plain function that returns the generator of another one.
                 return True, self.parser.stream_item(annotation, self.names)
             if getattr(annotation, "_name", "") in ("NoReturn", "Never"):
                 return False, Hint("none")
@@ -253,7 +253,7 @@ class _Reader:
             return streams, ANY
 
     def _item_default(self, parameter: Parameter) -> None:
-        """What a call gets for a batched parameter that it does not give."""
+        """Read the default of a batched parameter: the item for a call that leaves it out."""
         default = self.defaults[parameter.name]
         if default.__class__ is not tuple or len(default) != 1:
             self.problems.append(
@@ -265,7 +265,7 @@ class _Reader:
         parameter.default = default_text(default[0])
 
     def _batch(self, parameters: list[Parameter], streams: bool, returns: Hint) -> Hint:
-        """Turn the hints over lists into those of one call."""
+        """Turn the hints of lists into the hints of one call."""
         if streams:
             self.problems.append(f"{self.name}(): a generator cannot be batched")
         if (self.options.max_concurrency or 1) > 1 and self.code.co_flags & _ASYNC:
@@ -282,7 +282,7 @@ class _Reader:
                 if parameter.default is not None:
                     self._item_default(parameter)
             elif parameter.kind == "positional_only" and parameter.default is not None:
-                # What comes after it must find it in its place.
+                # The parameters after it need it in its place.
                 self.item_defaults[parameter.name] = self.defaults[parameter.name]
         if not any(parameter.batched for parameter in parameters):
             self.problems.append(

@@ -1,10 +1,10 @@
 """What an interface file may call: `expose`, `get_model_path`, `list_configured_models`, `keep`.
 
-The loader injects these names into the file, and `from seer.rpc import expose` gives the same
-functions, so that a file can also be imported and tested on its own. Each finds the interface that
-it is called for through the globals of the calling code; a helper module that the file imports gets
-the interface loaded last. Outside of any interface `expose` only marks, and models come from the
-`MODEL_..._PATH` variables.
+The loader injects these names into the file. `from seer.rpc import expose` gives the same
+functions, so a file can also be imported and tested on its own. Each function finds its interface
+through the globals of the calling code. For a helper module that the file imports, it is the
+interface that was loaded last. Outside of an interface, `expose` only marks functions, and models
+come from the `MODEL_..._PATH` variables.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 else:
 
     def overload(_function: object) -> None:
-        """Stands in for typing's, which is slow to import and has no effect when running."""
+        """Replaces that of `typing`, which is slow to import and does nothing at run time."""
 
 
 CONTEXT = "__seer_interface__"
@@ -35,11 +35,11 @@ MARK = "__seer_exposed__"
 
 
 class Context:
-    """What belongs to one interface while its file runs, and after.
+    """The models of one interface, and what its file has registered.
 
     Attributes:
         models: Model names and their paths.
-        hidden: Names that no agent may learn, and the alias that stands for each.
+        hidden: Names that no agent may learn, and the alias of each.
         exposed: The functions marked so far, with their options.
         kept: Objects that outlive a reload.
         asked: The keys of `kept` that this load has asked for.
@@ -63,14 +63,14 @@ _latest = _outside
 
 
 def enter(context: Context) -> Context:
-    """Make `context` the one that helper modules of an interface see; gives the one before."""
+    """Make `context` the one that helper modules use; the one before."""
     global _latest
     before, _latest = _latest, context
     return before
 
 
 def _caller(depth: int) -> Context | None:
-    """The interface whose code called; None where the caller is not an interface."""
+    """The interface whose code called; None if the caller is not an interface."""
     frame = sys._getframe(depth + 1)  # pyright: ignore[reportPrivateUsage]
     found = frame.f_globals.get(CONTEXT)
     return found if isinstance(found, Context) else None
@@ -104,7 +104,7 @@ def expose(function: Any = None, /, **options: Any) -> Any:  # noqa: F811
         ServeError: What is marked is not a function of the module.
         ValueError: An option has a value that cannot work.
     """
-    # A helper module may mark its own functions; only what the file itself marks is exposed.
+    # A helper module may mark functions too, but only those that the file itself marks are exposed.
     context = _caller(1)
     chosen = Options(**options)
 
@@ -152,7 +152,7 @@ def get_model_path(name: str) -> str:
         name: The model's name as in `ModelConfig`, or the alias of a hidden one (`model_0`).
 
     Raises:
-        ModelError: No such model is configured; the message lists those that are.
+        ModelError: No such model is configured. The message lists the configured ones.
     """
     context = _context()
     path = context.models.get(name)
@@ -189,7 +189,7 @@ class ModelNames(list[str]):
         return list(zip(self, self.values(), strict=True))
 
     def get(self, name: str, default: str | None = None) -> str | None:
-        """The folder of a model, if that is among them."""
+        """The folder of a model, or the default."""
         return get_model_path(name) if name in self else default
 
 
@@ -205,8 +205,8 @@ def keep(key: str, factory: Callable[[], T]) -> T:
     """An object that outlives a reload of the interface, such as a loaded model.
 
     Args:
-        key: A name for it; a key that a reloaded file no longer asks for is let go.
-        factory: Makes it, the first time.
+        key: A name for it. An object whose key a reloaded file does not use is released.
+        factory: Makes it the first time.
     """
     context = _context()
     context.asked.add(key)

@@ -1,11 +1,11 @@
 """Loading an interface file: run it once, and describe what it exposes.
 
-Everything that could surprise at call time is an error here, as a `ServeError` with file, line and
-reason: a file that does not run, nothing exposed, a missing or unusable hint, a name twice. All
-problems of the signatures are reported together.
+Everything that would fail at call time is an error here, a `ServeError` with file, line and reason:
+a file that does not run, nothing exposed, a missing or unusable hint, a name twice. All problems of
+the signatures are reported together.
 
-A file may import modules beside it, relatively (`from ._helpers import x`): it is run as
-a package of its own, so that such modules belong to it alone and are read again with it.
+A file may import modules beside it relatively (`from ._helpers import x`). It runs as its own
+package, so these modules belong to it alone and are reloaded with it.
 """
 
 from __future__ import annotations
@@ -62,12 +62,13 @@ class Interface:
     Attributes:
         name: Its name.
         file: The path of its file.
-        description: Its schema; with hidden models, without their names.
+        description: Its schema, without the names of hidden models.
         functions: The exposed functions by name, ready to bind and call.
-        warnings: What its author should know, though it works.
-        module: The module that the file made.
+        warnings: What its author should know although it can be served.
+        module: The module of the file.
+        context: The models, and what the file has registered.
         scrubber: Replaces hidden models' names in text that an agent could see.
-        blind: Whether there are hidden models, so that tracebacks stay on the server.
+        blind: Whether tracebacks and the like stay on the server.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class Interface:
 
     @property
     def source_hash(self) -> str:
-        """SHA-256 of the file, with the modules beside it that it imports."""
+        """SHA-256 of the file and of the modules beside it that it imports."""
         return self.description.source_hash
 
     def schema(self) -> dict[str, Any]:
@@ -101,10 +102,10 @@ class Interface:
         return self.description.to_json()
 
     def reload(self) -> Interface:
-        """Load the file again. Objects made with `keep` are handed on; this one stays usable.
+        """Load the file again. The new interface gets the objects of `keep`; this one stays usable.
 
         Raises:
-            ServeError: The file cannot be served as it is now.
+            ServeError: The file cannot be served.
         """
         return load(
             self.file,
@@ -132,9 +133,9 @@ def load(
         name: The interface's name: the module that agents import.
         models: Model names and their paths, for `get_model_path`.
         hidden: The names among them that no agent may learn, each with its alias.
-        blind: Whether tracebacks and the like stay on the server; by default, whether there are
-            hidden models.
-        kept: Objects that an earlier load of the file kept.
+        blind: Whether tracebacks and the like stay on the server; by default, if there are hidden
+            models.
+        kept: The objects of `keep` of an earlier load.
 
     Raises:
         ServeError: The file cannot be served.
@@ -151,7 +152,7 @@ def load(
         context.exposed = [(_outermost(f, module), options) for f, options in context.exposed]
         functions, types = _describe(path, context, warnings)
     except ServeError:
-        # Nothing is left of it: what was served before stays as it was.
+        # Restore the modules of the interface that was served before.
         _take_out(module_name)
         sys.modules.update(before[0])
         enter(before[1])
@@ -181,7 +182,7 @@ def load(
 
 
 def _take_out(name: str) -> dict[str, ModuleType]:
-    """Remove an interface's module and those beside it that it imported; what they were."""
+    """Remove an interface's module, and the modules beside it that it imported; the modules."""
     inside = f"{name}."
     found = {k: m for k, m in sys.modules.items() if k == name or k.startswith(inside)}
     for key in found:
@@ -190,7 +191,7 @@ def _take_out(name: str) -> dict[str, ModuleType]:
 
 
 def _outermost(function: Any, module: ModuleType) -> Any:
-    """The function as the module has it: decorators above `@expose` count too."""
+    """The function as the module has it, with decorators above `@expose`."""
     found = getattr(module, function.__name__, None)
     inner = found
     while inner is not None and inner is not function:
@@ -199,10 +200,10 @@ def _outermost(function: Any, module: ModuleType) -> Any:
 
 
 def _hide(path: str, description: Schema, scrubber: Scrubber) -> None:
-    """Take hidden models' names out of what agents see of the schema.
+    """Remove hidden models' names from the parts of the schema that agents see.
 
     Raises:
-        ServeError: One stands where replacing it would change what the function takes.
+        ServeError: A name is in a place where replacing it would change what the function accepts.
     """
     import json
 
@@ -252,12 +253,12 @@ def _describe(
 
 
 def _run(path: str, name: str, source: bytes, context: Context) -> ModuleType:
-    """Execute the file as a module of its own; what it raises becomes a ServeError."""
+    """Execute the file as a new module; what it raises becomes a ServeError."""
     import types
 
     module = types.ModuleType(name)
     module.__file__ = path
-    # As a package, so that relative imports find the modules beside the file.
+    # A package, so that relative imports find the modules beside the file.
     module.__package__ = name
     module.__path__ = [path.rpartition("/")[0]]
     module.__dict__.update(
@@ -270,7 +271,7 @@ def _run(path: str, name: str, source: bytes, context: Context) -> ModuleType:
     )
     folder = path.rpartition("/")[0]
     if folder and folder not in sys.path:
-        # Behind everything else: a file beside the interface must not replace a library.
+        # Last, so that a file beside the interface cannot replace a library.
         sys.path.append(folder)
     if b"\0" in source:
         line = source[: source.index(b"\0")].count(b"\n") + 1
@@ -322,7 +323,7 @@ def _is_keyword(name: str) -> bool:
 
 
 def _digest(source: bytes, name: str) -> str:
-    """SHA-256 of the file; with modules beside it, of all their digests in the order of names."""
+    """SHA-256 of the file, followed by the digests of the modules beside it, in order of names."""
     import hashlib
 
     inside = f"{name}."

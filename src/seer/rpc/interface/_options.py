@@ -1,4 +1,4 @@
-"""What `@expose(...)` says about a function beyond its signature."""
+"""The options of `@expose(...)`."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ class Options:
     """How a function may be called.
 
     Attributes:
-        timeout: Seconds that one call may run, however long the caller would wait; None for no
+        timeout: Seconds that one call may run, even if its caller would wait longer; None for no
             limit.
         max_calls: How many calls are served in all; None for no limit.
-        max_concurrency: How many calls run at once. Functions that are not async share one lane by
-            default, so that module state is safe without locks. With `batch`, calls are not
-            collected: each runs at once, on a thread of its own, with lists of one item. That is
-            for a function that brings concurrent calls together by itself.
+        max_concurrency: How many calls run at once. By default, functions that are not async share
+            one lane, so that module state is safe without locks. With `batch`, calls are not
+            collected: each runs at once on its own thread, with lists of one item. That is for a
+            function that itself combines concurrent calls.
         batch: Up to this many concurrent calls are collected into one call of the function, which
-            is written over lists: parameters hinted `list[T]` take a `T` from each caller, all
-            others are shared by the calls of a batch; the result is a list with one item per call.
-            A batched parameter's default is a tuple of the one item that a call gets without it.
+            takes lists: a parameter hinted `list[T]` has a `T` from each call, the calls of a batch
+            share all other parameters, and the result is a list with one item per call. The
+            default of a batched parameter is a tuple with the item for a call that leaves it out.
             1 for no batching.
-        batch_wait: Seconds a call waits for others to join its batch.
+        batch_wait: Seconds that a call waits for others to join its batch.
         cost: What one call takes from a budget's `calls`.
         idempotent: Whether a call that was lost in a crash may be made again.
-        stateful: Whether calls depend on what earlier calls left behind, so that a caller must
+        stateful: Whether calls depend on the state that earlier calls left, so that a caller must
             stay with one copy of the interface.
     """
 

@@ -1,9 +1,9 @@
 """The schema of an interface: its functions, their parameters and the classes they name.
 
-One description feeds argument checks on the server, the importable library, MCP tools, prompts and
-skills. `Schema.to_json` and `Schema.from_json` carry it from the sandbox to the controller; there
-it is input from another machine, so reading it checks every name and default before any of it
-can become part of generated code.
+Argument checks on the server, the importable library, MCP tools, prompts and skills are all made
+from it. It is sent from the sandbox to the controller as JSON. There it is input from another
+machine, so `Schema.from_json` checks every name and default before any of it can become part of
+generated code.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class Parameter:
     Attributes:
         name: Its name.
         kind: As in `inspect.Parameter`, in lower case.
-        hint: What it may be. For a batched parameter this is the hint of one item.
-        default: None where it must be given; else Python source of a literal, or `SERVER_DEFAULT`
-            for a default that stays on the server.
+        hint: Its type. For a batched parameter, the type of one item.
+        default: None if it is required; else Python source of a literal, or `SERVER_DEFAULT` for a
+            default that stays on the server.
         note: The description in `Annotated[..., "..."]`, or empty.
-        batched: Whether the function gets a list of what the calls of a batch gave for it.
+        batched: Whether the function gets a list with the values of all calls of a batch.
     """
 
     name: str
@@ -80,10 +80,10 @@ class Parameter:
 
     @classmethod
     def from_json(cls, found: dict[str, Any]) -> Parameter:
-        """Read what `to_json` gave.
+        """Read what `to_json` wrote.
 
         Raises:
-            ValueError: It is something else.
+            ValueError: It is malformed.
         """
         if found["kind"] not in PARAMETER_KINDS:
             raise ValueError(f"unknown kind of parameter {found['kind']!r}")
@@ -105,13 +105,14 @@ class Function:
         name: Its name.
         doc: Its docstring as written, or empty.
         parameters: Its parameters, in order.
-        returns: What it returns (for a generator: what it yields); `any` where there is no hint.
+        returns: The type of its result, or of the items of a generator; `any` without a hint.
         is_async: Whether it is a coroutine function or an async generator.
         is_generator: Whether its results are streamed.
-        options: What `@expose(...)` says.
+        options: The options of `@expose(...)`.
+        types: The classes that hints name.
         target: The function itself, on the server.
-        line: Where it is defined.
-        item_defaults: What a call gets for a batched parameter that it does not give, by name.
+        line: The line of its definition.
+        item_defaults: For batched functions: the values of parameters that a call leaves out.
     """
 
     name: str
@@ -140,20 +141,20 @@ class Function:
                 for bytes and the like.
 
         Raises:
-            ArgumentError: They do not fit; the message names function and parameter, what came, and
-                what was expected.
+            ArgumentError: They do not fit. The message has the function, the parameter, the value
+                and what was expected.
         """
         return self.binder(plain=plain)(args, kwargs)
 
     def binder(self, *, plain: bool) -> Bind:
-        """What `bind` does for one kind of peer, with less around it."""
+        """The function that `bind` calls for one kind of peer."""
         found = self._binders.get(plain)
         if found is None:
             found = self._binders[plain] = Binder(self, plain=plain)
         return found.bind
 
     def prepare(self) -> None:
-        """Compile the checks now rather than at the first call."""
+        """Compile the checks now, and not at the first call."""
         self._binders[False] = Binder(self, plain=False)
 
     def signature(
@@ -203,10 +204,10 @@ class Function:
 
     @classmethod
     def from_json(cls, found: dict[str, Any], types: dict[str, TypeDef]) -> Function:
-        """Read what `to_json` gave.
+        """Read what `to_json` wrote.
 
         Raises:
-            ValueError: It is something else.
+            ValueError: It is malformed.
         """
         return cls(
             check_name(found["name"]),
@@ -229,7 +230,7 @@ class Schema:
         doc: The module's docstring.
         functions: The functions by name, in the order of the file.
         types: The classes that hints name.
-        source_hash: SHA-256 of the file; empty in what callers get.
+        source_hash: SHA-256 of the file; empty for callers.
     """
 
     name: str
@@ -252,7 +253,7 @@ class Schema:
 
     @classmethod
     def from_json(cls, found: Any) -> Schema:
-        """Read what `to_json` gave.
+        """Read what `to_json` wrote.
 
         Raises:
             ValueError: It is not a schema, or of another version.
@@ -275,10 +276,10 @@ class Schema:
         return schema
 
     def check_references(self) -> None:
-        """Check that each class named in a hint is described.
+        """Check that `types` has every class that a hint names.
 
         Raises:
-            ValueError: One is not.
+            ValueError: A class is missing.
         """
         hints = [f.hint for definition in self.types.values() for f in definition.fields]
         for function in self.functions.values():
@@ -292,6 +293,6 @@ class Schema:
 def for_callers(schema: Mapping[str, Any]) -> dict[str, Any]:
     """A schema in its JSON form, without what callers must not see.
 
-    The digest of the file would confirm a guess at its text, such as the name of a hidden model.
+    With the digest of the file, a caller could verify a guess, such as a hidden model's name.
     """
     return {key: value for key, value in schema.items() if key != "source_hash"}

@@ -1,4 +1,4 @@
-"""What an agent reads about an interface: Markdown for a prompt, and a skill."""
+"""The documentation of an interface for agents: Markdown for a prompt, and a skill."""
 
 from __future__ import annotations
 

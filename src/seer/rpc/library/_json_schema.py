@@ -1,8 +1,8 @@
-"""JSON Schemas of parameters and results, and the way back from one JSON object to a call.
+"""JSON Schemas of parameters and results, and calls from JSON objects.
 
-MCP tools take one object of named arguments. `tool_schema` describes it for a function,
+MCP tools take one object with named arguments. `tool_schema` describes it for a function, and
 `to_call` turns such an object into positional and keyword arguments. Values are plain JSON, so
-bytes and images are base64 text and arrays nested lists; bind them with `plain=True`.
+bytes and images are base64 text and arrays are nested lists. Bind them with `plain=True`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _SIMPLE: dict[str, JsonSchema] = {
 }
 
 _SHOWN = frozenset({"any", "bytes", *(kind.name for kind in KINDS if kind.shown)})
-"""Kinds that an agent is shown as pictures, files or descriptions, and not as JSON data."""
+"""Kinds that an agent sees as pictures, files or descriptions, and not as JSON data."""
 
 
 def tool_schema(function: Function) -> JsonSchema:
@@ -64,7 +64,7 @@ def tool_schema(function: Function) -> JsonSchema:
 
 
 def result_schema(function: Function) -> JsonSchema:
-    """The schema of a result (for a generator: of the list of what it yields)."""
+    """The schema of a result; for a generator, of the list of its items."""
     schema = hint_schema(function.returns)
     if function.is_generator:
         schema = {"type": "array", "items": schema}
@@ -72,9 +72,9 @@ def result_schema(function: Function) -> JsonSchema:
 
 
 def output_schema(function: Function) -> JsonSchema | None:
-    """The schema of a tool's structured result; None where a part of it is shown in another way.
+    """The schema of a tool's structured result; None if a part of it is shown in another way.
 
-    A result that is too large is a file, and one that takes long is fetched later, so nothing in it
+    A result that is too large is a file, and one that takes long is fetched later, so no property
     is required. A number may be "NaN", "Infinity" or "-Infinity".
     """
     hints = [function.returns, *(f.hint for t in function.types.values() for f in t.fields)]
@@ -92,7 +92,7 @@ def output_schema(function: Function) -> JsonSchema | None:
 
 
 def _with_names(schema: Any) -> Any:
-    """The schema with names allowed for numbers: JSON has none for NaN and the infinite ones."""
+    """The schema with text allowed for numbers, because JSON has no NaN and no infinity."""
     if isinstance(schema, list):
         return [_with_names(item) for item in cast("list[Any]", schema)]
     if not isinstance(schema, dict):
@@ -102,12 +102,12 @@ def _with_names(schema: Any) -> Any:
 
 
 def description(function: Function) -> str:
-    """What an agent is told about a tool: the docstring, without its parameters' section."""
+    """The description of a tool for an agent: the docstring without the section on parameters."""
     return parse_docstring(function.doc).description or f"{function.signature()}"
 
 
 def to_call(function: Function, arguments: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """The positional and keyword arguments that an object of named arguments stands for.
+    """Turn an object of named arguments into positional and keyword arguments.
 
     Raises:
         ArgumentError: A positional-only parameter is left out before one that is given, or the
@@ -170,7 +170,7 @@ def _parameter(parameter: Parameter, note: str) -> JsonSchema:
         schema = {"type": "array", "items": schema}
     text = parameter.note or note
     if text:
-        # Beside a reference, older readers ignore all else; so it is wrapped.
+        # Older readers ignore everything beside a reference, so the reference is wrapped.
         schema = {"allOf": [schema], "description": text} if "$ref" in schema else schema
         schema["description"] = text
     if parameter.default is not None and parameter.default != SERVER_DEFAULT:
@@ -239,8 +239,8 @@ class Docstring(NamedTuple):
     """A docstring in parts.
 
     Attributes:
-        description: The text without the parameters' section.
-        parameters: What is said about each parameter.
+        description: The text without the section on parameters.
+        parameters: The description of each parameter.
     """
 
     description: str
@@ -295,7 +295,7 @@ def _numpy(lines: list[str], index: int, parameters: dict[str, str]) -> int:
 
 
 def _indented(lines: list[str], index: int) -> tuple[list[str], int]:
-    """The lines from `index` on that are indented or empty, and where they end."""
+    """The lines from `index` on that are indented or empty, and the index after them."""
     start = index
     while index < len(lines) and (not lines[index].strip() or lines[index][0].isspace()):
         index += 1

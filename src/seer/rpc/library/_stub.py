@@ -16,7 +16,7 @@ def render(schema: Schema, *, module_name: str | None = None) -> dict[str, str]:
 
     Args:
         schema: The interface.
-        module_name: The name to import it by, where it is not the interface's.
+        module_name: The name of the package; by default, the interface's name.
     """
     name = schema.name if module_name is None else module_name
     return {
@@ -49,7 +49,7 @@ class LibraryText:
         self.functions = list(schema.functions.values())
         self.types = list(schema.types.values())
         parameters = {p.name for function in self.functions for p in function.parameters}
-        # A parameter's name would hide a global of that name in the function's body.
+        # In a function's body, a parameter hides a global of the same name.
         self.gate, self.given, self.server, self.map = (
             _free(name, parameters) for name in ("_gate", "_given", "_server", "_map")
         )
@@ -73,7 +73,7 @@ class LibraryText:
         return sorted([*self.schema.functions, *self.schema.types, "budget", "last_call"])
 
     def _kinds(self) -> set[str]:
-        """The kinds of all hints, and of what is in them."""
+        """The kinds of all hints, including inner ones."""
         hints = [f.returns for f in self.functions]
         hints += [p.hint for f in self.functions for p in f.parameters]
         hints += [field.hint for definition in self.types for field in definition.fields]
@@ -210,7 +210,7 @@ class LibraryText:
         return [*lines, "", "", *_as_twin(function.name, async_name)]
 
     def _arguments(self, function: Function) -> str:
-        """The arguments of a call, as source: positional ones first, then the others by name."""
+        """The arguments of a call as source: the positional ones, then the others by name."""
         parameters = function.parameters
         lazy = any(p.default == SERVER_DEFAULT for p in parameters)
         rest = any(p.kind == "var_positional" for p in parameters)
@@ -235,7 +235,7 @@ class LibraryText:
         return parameter.kind == "positional_only"
 
     def _hint(self, hint: Hint) -> str:
-        """Quoted where it names a library that must not be imported just for this."""
+        """A hint as source; quoted if it names a library, which is not imported at run time."""
         text = str(hint)
         return repr(text) if any(inner.kind in _MODULES for inner in hint.walk()) else text
 
@@ -243,7 +243,7 @@ class LibraryText:
         return self.server if default == SERVER_DEFAULT else default
 
     def _mentions(self, hint: Hint, kind: str) -> bool:
-        """Whether the hint, or a class it names, has a part of this kind."""
+        """Whether the hint, or a class that it names, has a part of this kind."""
         seen: set[str] = set()
         pending = [hint]
         while pending:
@@ -257,7 +257,7 @@ class LibraryText:
 
 
 def docstring(text: str, indent: str = "") -> str:
-    """Source of a docstring with the value `text`, which may have any characters."""
+    """The source of a docstring with the value `text`, which may have any characters."""
     lines = [line.rstrip() for line in inspect.cleandoc(text).split("\n")]
     if len(lines) > 1:
         lines = [lines[0], *(f"{indent}{line}" if line else "" for line in lines[1:]), indent]

@@ -25,12 +25,15 @@ if TYPE_CHECKING:
 
     from ._link import CopyLink, Link
 
+# The front does not parse bodies. Both patterns are exact: quotes inside a JSON string are escaped.
 _GIVEN = re.compile(rb'"\$seer": ?"handle", ?"id": ?"([0-9a-f]{32})"')
+"""A handle in an answer, as `HandleTable.add` describes it."""
 _ID = re.compile(rb'"([0-9a-f]{32})"')
+"""A string in arguments that can be a handle's id. It is one if the caller has such a handle."""
 
 
 class HandlePlaces(HandleTable):
-    """Which copy has the value of each of a caller's handles; the values are not here."""
+    """Knows which copy has the value of each handle of a caller; the values are not here."""
 
     __slots__ = ("_name",)
 
@@ -39,7 +42,7 @@ class HandlePlaces(HandleTable):
         self._name = name
 
     def learn(self, text: bytes | memoryview, copy: CopyLink) -> None:
-        """Note the handles that a copy gives to the caller with this answer."""
+        """Note the handles that a copy's answer gives to the caller."""
         for found in _GIVEN.finditer(text):
             self._values[found[1].decode()] = Handle(copy)
 
@@ -49,7 +52,7 @@ class HandlePlaces(HandleTable):
         return None if known is None else known.value
 
     def named_in(self, body: bytes | bytearray | memoryview) -> CopyLink | None:
-        """The copy that has a handle which these arguments name; None if they name none."""
+        """The copy that has the first handle in these arguments; None if they have no handle."""
         if not self._values:
             return None
         for found in _ID.finditer(body):
@@ -59,15 +62,15 @@ class HandlePlaces(HandleTable):
         return None
 
     def at(self, copy: CopyLink) -> int:
-        """How many are at this copy."""
+        """How many handles are at this copy."""
         return sum(handle.value is copy for handle in self._values.values())
 
     def forget(self, copy: CopyLink) -> None:
-        """Drop those at a copy that is no more."""
+        """Forget the handles at a copy that has ended."""
         self._values = {k: h for k, h in self._values.items() if h.value is not copy}
 
     def free(self, identifier: str) -> bool:
-        """Have a value let go where it is; False if the caller has no such handle."""
+        """Tell the copy to release a value; False if the caller has no such handle."""
         known = self._values.pop(identifier, None)
         if known is None:
             return False
@@ -79,9 +82,9 @@ class FrontCaller(Caller):
     """A caller of the front.
 
     Attributes:
-        home: The copy that has its state; None before its first call that needs one.
+        home: The copy that has its state; None before its first call that needs a home.
         lost: How its home ended, until the caller has been told.
-        turn: When it had its last turn, as a count of all turns.
+        turn: The number of its last turn, among the turns of all callers.
         running: How many of its calls each copy has.
         gone: Whether it was removed.
         places: Its handles.
@@ -103,9 +106,9 @@ class FrontCall(Call):
     """A call that a copy runs.
 
     Attributes:
-        message: The request's whole body; empty where `body`, the JSON text, is all there is.
+        message: The whole body of the request; empty if it is only `body`, the JSON text.
         headers: The header lines that describe `message`.
-        memfds: Descriptors that are sent with it.
+        memfds: The descriptors to send with it.
         bound: Whether only one copy can run it.
         tries: How often it was handed to a copy.
         at: The copy that has it.
@@ -134,10 +137,10 @@ class FrontCall(Call):
     def keep_message(
         self, body: bytes | bytearray, request: Request, descriptors: list[int]
     ) -> None:
-        """Keep a body with buffers, to pass it on; the descriptors are duplicated.
+        """Keep a body with buffers for the copy; the descriptors are duplicated.
 
         Raises:
-            ProtocolError: There is no room for the descriptors.
+            ProtocolError: This process has too many open descriptors.
         """
         self.message = body
         self.headers = b"content-type: %s\r\nseer-json: %d\r\nseer-buffers: %s\r\n" % (
@@ -153,12 +156,12 @@ class FrontCall(Call):
                 raise ProtocolError(f"the gate has no room for a memfd: {error.strerror}") from None
 
     def close_memfds(self) -> None:
-        """Close the descriptors: the call has ended."""
+        """Close the descriptors when the call has ended."""
         while self.memfds:
             os.close(self.memfds.pop())
 
 
 def at_front(call: Call) -> FrontCall:
-    """A call that the gate hands to the front; all of them are made as `FrontCall`."""
+    """The call as a `FrontCall`, which is what the front's gate makes."""
     assert isinstance(call, FrontCall)
     return call

@@ -1,8 +1,8 @@
 """A copy of the interface: an interface process whose only client is the front.
 
-Its callers have the same names as the front's, so that handles stay each caller's own, but they
-have no sockets here: the front makes the connections and passes them in. Budgets, kept results and
-the record are the front's business.
+Its callers have the same names as the front's, so that each caller has its own handles. They have
+no sockets here: the front makes the connections and passes them in. The front also has the budgets,
+the kept results and the record.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ def serve_copy(
 
     Args:
         config: What is served.
-        epoch: The name of this copy.
+        epoch: The id of this copy.
         shared: Memory that only this copy and the supervisor have.
-        channel: To and from the supervisor.
-        front: The end of the channel to the front.
-        places: Numbers of the functions.
-        gpu: The one GPU that it sees; None to see all that the machine has.
+        channel: Messages to and from the supervisor.
+        front: This end of the channel to the front.
+        places: The numbers of the functions.
+        gpu: The only GPU that it sees; None to see all GPUs of the machine.
     """
     settle_process()
     if gpu is not None:
@@ -67,7 +67,7 @@ def serve_copy(
     if interface is None:
         return FAILED_TO_LOAD
     process = CopyProcess(config, interface, epoch, shared, channel, places)
-    # It is the process's to replace: kept here, the first module would never go.
+    # A reload replaces it in the process. A reference here would keep the first module forever.
     del interface
     withheld.loop = process.loop
     process.serve_front(Channel(front))
@@ -75,7 +75,7 @@ def serve_copy(
 
 
 class _NoResults(Results):
-    """Keeps nothing: the front does."""
+    """Keeps nothing, because the front keeps results."""
 
     __slots__ = ()
 
@@ -84,7 +84,7 @@ class _NoResults(Results):
 
 
 class _Known(Caller):
-    """A caller of the front's."""
+    """A caller of the front."""
 
     __slots__ = ()
 
@@ -94,7 +94,7 @@ class _Known(Caller):
 
 
 class CopyGate(Gate):
-    """Answers the front, and says with each answer how the call ran."""
+    """Answers the front, and tells it with each answer how the call ran."""
 
     def finish(
         self, call: Call, reply: Reply, ended: float, seconds: float, *, runs_on: bool = False
@@ -110,7 +110,7 @@ class CopyGate(Gate):
 
 
 class CopyProcess(InterfaceProcess):
-    """Everything of one copy, put together."""
+    """The parts of one copy, put together."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments, gate_kind=CopyGate, caller_kind=_Known)
@@ -122,7 +122,7 @@ class CopyProcess(InterfaceProcess):
             "remove": self._front_remove,
         }
         self._early: dict[str, None] = {}
-        """Calls that were cancelled before they came: both travel on ways of their own."""
+        """Calls that were cancelled before they arrived: both come over different sockets."""
 
     def serve_front(self, front: Channel) -> None:
         """Serve until told to stop or until the supervisor is gone."""
@@ -131,14 +131,14 @@ class CopyProcess(InterfaceProcess):
         self.run()
 
     def _detach_after(self) -> float:
-        # The front answers callers, and this process says when a function has really ended.
+        # The front answers callers in time. This process answers when the function has ended.
         return float("inf")
 
     def _make_recorder(self, source_hash: str, shared: Shared) -> None:
         return None
 
     def _budget_of(self, function: Function) -> Budget:
-        # The front has counted the calls already.
+        # The front counts the calls.
         return Budget()
 
     def _submit(self, call: Call) -> None:
@@ -148,13 +148,13 @@ class CopyProcess(InterfaceProcess):
             return
         super()._submit(call)
 
-    # --- what the front says -----------------------------------------------------------------
+    # --- messages of the front ---------------------------------------------------------------
 
     def _on_front(self, _events: int) -> None:
         assert self._front is not None
         messages = self._front.receive()
         if messages is None:
-            # The supervisor will say what comes next.
+            # The front is gone. The supervisor decides what happens next.
             self.loop.unwatch(self._front.fileno())
             return
         for message in messages:
@@ -164,7 +164,7 @@ class CopyProcess(InterfaceProcess):
         name = message["caller"]
         descriptors: list[int] = message["descriptors"]
         if not descriptors:
-            # This process has none left. The front sees the connection end, and says so.
+            # This process has no descriptor left. The front notices that the connection ends.
             os.write(2, b"no descriptor is left for a connection to the front\n")
             return
         caller = self.gate.callers.get(name)
@@ -178,7 +178,8 @@ class CopyProcess(InterfaceProcess):
         if call is not None:
             self.gate.stop_call(call, "cancel")
             return
-        # It has ended just now, or is still to come. Ids are never used again, so a few do no harm.
+        # It has just ended, or has not arrived yet. Ids are never reused, so a few old ones do no
+        # harm.
         self._early[message["call"]] = None
         if len(self._early) > MAX_EARLY:
             del self._early[next(iter(self._early))]

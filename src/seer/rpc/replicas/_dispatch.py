@@ -1,13 +1,13 @@
-"""Which copy runs which call: the least loaded one, or its caller's home.
+"""Chooses the copy for each call: the least loaded one, or its caller's home.
 
-A copy gets no more calls than it can run at once. What is above that waits here, so turns are fair
-over all copies, and a call is bound to a copy as late as can be.
+A copy gets only as many calls as it can run at once. Further calls wait here, so turns are fair
+over all copies, and a call is assigned to a copy as late as possible.
 
-When a copy ends, the calls that it had are lost. A call is made again only if the copy has
-certainly not read it, or if its function is idempotent. A caller that had state in that copy is
-told once. A copy that is drained keeps what it runs until that has ended.
+When a copy ends, its calls are lost. A call is made again only if the copy has certainly not read
+it, or if its function is idempotent. A caller that had state in that copy is told once. A copy that
+is drained finishes the calls that it runs.
 
-Everything here happens on the leading thread of the front.
+All of this happens on the leading thread of the front.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
 
 
 UNEXPLAINED = 5.0
-"""Seconds that the supervisor is given to say why a connection to a copy was lost."""
+"""Seconds in which the supervisor should say why a connection to a copy was lost."""
 MAX_TRIES = 3
-"""How often an idempotent call is handed over at most."""
+"""How often an idempotent call is handed to a copy at most."""
 DRAIN_EVERY = 0.05
-"""Seconds between two looks at a copy that is drained."""
+"""Seconds between two checks of a copy that is drained."""
 ANYWHERE = 0
 """The queue of calls that any copy can take; the others are named by their copies' numbers."""
 _monotonic = time.monotonic
@@ -110,13 +110,13 @@ def _last_turn(queue: FairQueue) -> int:
 
 
 class Dispatch:
-    """All copies that the front has, and the calls that they run.
+    """All copies of the front, and the calls that they run.
 
     Args:
-        forwarding: Begins and finishes calls, and passes them and their answers on.
+        forwarding: Begins and finishes calls, and passes on calls and answers.
         loop: Watches the sockets.
-        grace: Seconds that a caller's handles keep a copy which is drained.
-        drained: Told the number of a drained copy that has nothing to do any more.
+        grace: Seconds that a caller's handles keep a drained copy running.
+        drained: Called with the number of a drained copy that has finished its work.
     """
 
     def __init__(
@@ -132,9 +132,9 @@ class Dispatch:
         self._copies: dict[int, CopyLink] = {}
         self._waiting: dict[str, Waiting] = {}
         self._homeless: list[FrontCall] = []
-        """Calls that need a home while there is no copy to be one."""
+        """Calls that need a home while there is no copy for it."""
         self._orphans: dict[FrontCall, float] = {}
-        """Calls whose connection was lost, and until when the reason may come."""
+        """Calls whose connection was lost, and until when to wait for the reason."""
         self._turns = count(1)
         self._numbers = count(1)
         self._dead = ""
@@ -170,7 +170,7 @@ class Dispatch:
         waiting.put(ANYWHERE if copy is None else copy.number, call)
 
     def discard(self, call: FrontCall) -> None:
-        """Forget a call that waits and will not run."""
+        """Forget a waiting call that will not run."""
         if call in self._homeless:
             self._homeless.remove(call)
         waiting = self._waiting.get(lane_of(call.entry))
@@ -178,13 +178,17 @@ class Dispatch:
             waiting.discard(call)
 
     def _place(self, call: FrontCall, caller: FrontCaller) -> CopyLink | None:
-        """The one copy that can run a call, where only one can; None and `bound` if not now."""
+        """The copy for a call that only one copy can run; else None.
+
+        None with `call.bound` means that the call cannot run now: it waits for a home, or it was
+        refused.
+        """
         call.bound = False
         found: CopyLink | None
         if call.target:
             found = caller.places.where(call.target)
             if found is None:
-                # It was freed, or lost, since the call came.
+                # It was freed or lost since the call arrived.
                 call.bound = True
                 self._forwarding.gate.refuse_call(
                     call, HandleError(f"there is no handle {call.target!r} any more")
@@ -209,7 +213,7 @@ class Dispatch:
         return found
 
     def _home_of(self, caller: FrontCaller) -> CopyLink | None:
-        """The copy that is a caller's home; chosen at its first call that needs one."""
+        """The copy that is a caller's home; it is chosen at the first call that needs one."""
         if caller.home is None:
             lived = dict.fromkeys(self._copies.values(), 0)
             for other in self._callers():
@@ -228,7 +232,7 @@ class Dispatch:
         try:
             link = copy.link_for(caller)
         except OSError as error:
-            words = f"there is no way to a copy of the interface: {error.strerror}; use fewer calls"
+            words = f"no connection to a copy could be made: {error.strerror}; make fewer calls"
             self._forwarding.gate.refuse_call(call, GateBusyError(words))
             return
         try:
@@ -262,13 +266,13 @@ class Dispatch:
             self._forwarding.gate.refuse_call(call, GateBusyError(words))
 
     def interrupt(self, call: FrontCall) -> None:
-        """Have a call stopped that a copy has."""
+        """Tell the copy that has a call to stop it."""
         if call.at is not None:
             message = {"op": "cancel", "caller": call.owner.name, "call": str(call.number)}
             call.at.tell(message)
 
     def _release(self, call: FrontCall) -> CopyLink | None:
-        """Note that a copy does not have a call any more; which copy that was."""
+        """Note that a copy no longer has a call; the copy."""
         caller = call.caller
         copy = call.at
         if copy is None:
@@ -286,7 +290,7 @@ class Dispatch:
         return copy
 
     def _fill(self, copy: CopyLink, lane: str) -> None:
-        """Give a copy what waits for it, as far as it has room."""
+        """Give waiting calls to a copy while it has room."""
         waiting = self._waiting.get(lane)
         if waiting is None or self._copies.get(copy.number) is not copy:
             return
@@ -299,7 +303,7 @@ class Dispatch:
     # --- answers (a link's receiver) ---------------------------------------------------------
 
     def answered(self, link: Link, response: Response) -> None:
-        """A copy's answer came."""
+        """Handle a copy's answer."""
         call = link.call
         if call is None:
             link.close()
@@ -313,7 +317,7 @@ class Dispatch:
             return
         link.call = None
         self._forwarding.note_run(call, link)
-        # The copy gets its next call before the caller its answer: a copy that waits costs more.
+        # The copy gets its next call before the caller gets this answer, so that it does not idle.
         self._vacate(call)
 
         def done() -> None:
@@ -323,7 +327,7 @@ class Dispatch:
         self._forwarding.ended(call, response, link.lend(response), done)
 
     def streamed(self, link: Link, chunk: bytes | None) -> None:
-        """A chunk of a streamed answer came, or its end."""
+        """Handle a chunk of a streamed answer; None for its end."""
         call = link.call
         if call is None:
             link.close()
@@ -342,7 +346,7 @@ class Dispatch:
         self._rest(link, copy)
 
     def _look_at_streams(self) -> None:
-        """Look whether callers have read of streams that wait for them."""
+        """Check whether callers have read from streams that wait for them."""
         for link in list(self._forwarding.held):
             try:
                 self._forwarding.look_at(link)
@@ -350,7 +354,7 @@ class Dispatch:
                 self._cut(link, error)
 
     def _cut(self, link: Link, error: CallCancelledError) -> None:
-        """End a stream whose caller reads too little; its copy stops when the link is closed."""
+        """End a stream whose caller reads too slowly; closing the link stops its copy."""
         call, link.call = link.call, None
         link.close()
         if call is not None:
@@ -359,7 +363,7 @@ class Dispatch:
             self._forwarding.fail(call, error, seconds)
 
     def broken(self, link: Link) -> None:
-        """A connection was lost: most likely its copy has ended, which the supervisor will tell."""
+        """Handle a lost connection. Most likely its copy has ended, and the supervisor says so."""
         call = link.call
         if call is None:
             for copy in self._copies.values():
@@ -371,7 +375,7 @@ class Dispatch:
         self._loop.wake_by(until)
 
     def _vacate(self, call: FrontCall) -> None:
-        """A call has left its copy: the next one's turn."""
+        """Note that a call has left its copy, and give the copy its next calls."""
         copy = self._release(call)
         if copy is not None:
             if copy.draining:
@@ -399,7 +403,7 @@ class Dispatch:
             self._fill(copy, lane)
 
     def ended(self, number: int, why: str) -> None:
-        """A copy has ended: end what it had, and assign again what waited for it."""
+        """Handle the end of a copy: end its calls, and reassign those that waited for it."""
         copy = self._copies.pop(number, None)
         if copy is None:
             return
@@ -412,7 +416,7 @@ class Dispatch:
         copy.close()
 
     def _lose(self, copy: CopyLink, why: str) -> set[FrontCaller]:
-        """End the calls that a copy had; whose homes' end has thereby been told."""
+        """End the calls that a copy had; the callers that were thereby told of its end."""
         told: set[FrontCaller] = set()
         now = _monotonic()
         for call in list(copy.calls):
@@ -425,7 +429,7 @@ class Dispatch:
             if call.cause:
                 self._forwarding.fail(call, call.stop_error(now), seconds)
             elif call.link is not None and call.link.unread and not call.streaming:
-                # The copy has not seen it: it goes on as if it had still waited here.
+                # The copy has not read it, so it waits again as if it had never been sent.
                 call.requeue()
                 if call.bound:
                     told.add(caller)
@@ -433,12 +437,12 @@ class Dispatch:
                 else:
                     self._loop.post(lambda call=call: self._again(call))
             elif self._may_repeat(call):
-                # A run that came to nothing; the next one is counted by itself.
+                # Charge the run that was lost. The next run is charged separately.
                 call.tally.charge(seconds)
                 call.requeue()
                 if call.bound:
-                    # The caller is not told about the end: an idempotent call may run without the
-                    # state of an earlier one, as after a restart of a single process.
+                    # The caller gets no error: an idempotent call may run without the state of
+                    # earlier calls, as after a restart of a single process.
                     told.add(caller)
                 self._loop.post(lambda call=call: self._again(call))
             else:
@@ -455,13 +459,13 @@ class Dispatch:
     def _again(self, call: FrontCall) -> None:
         if call.state == QUEUED and not call.cause:
             caller = call.caller
-            # An idempotent function may run again even if the caller's state is gone.
+            # An idempotent function may run again although the caller's state is gone.
             kept, caller.lost = caller.lost, ""
             self.submit(call)
             caller.lost = kept
 
     def _move(self, copy: CopyLink, why: str, told: set[FrontCaller]) -> None:
-        """Leave a copy that is no more: homes, handles, and the calls that waited for it."""
+        """Forget the homes and handles at a copy that has ended; refuse the calls that waited."""
         waited = [call for w in self._waiting.values() for call in w.empty(copy.number)]
         for caller in self._callers():
             if caller.home is copy or caller.places.at(copy):
@@ -474,13 +478,13 @@ class Dispatch:
             self._forwarding.gate.refuse_call(call, restarted(why))
 
     def drain(self, wanted: int) -> list[int]:
-        """Let so many copies go, those that the fewest callers depend on; their numbers."""
+        """Drain `wanted` copies, those on which the fewest callers depend; their numbers."""
         staying = [copy for copy in self._copies.values() if not copy.draining]
         weight = {
             copy: sum(g.places.at(copy) * 1000 + (g.home is copy) for g in self._callers())
             for copy in staying
         }
-        # One stays in any case: a copy that has ended meanwhile is not replaced by nothing.
+        # At least one stays, because other copies may have ended meanwhile.
         going = sorted(staying, key=lambda c: (weight[c], -c.number))[
             : min(wanted, len(staying) - 1)
         ]
@@ -492,14 +496,14 @@ class Dispatch:
         return [copy.number for copy in going]
 
     def _empty_further(self, copy: CopyLink, now: float) -> None:
-        """Move callers away from a copy that is drained; let it go when none is left."""
+        """Move callers away from a copy that is drained; close it when none is left."""
         late = now >= copy.draining + self._grace
         for caller in self._callers():
             held = caller.places.at(copy)
             if held and late:
-                # What runs there ends as it will; nothing more of this caller goes there.
+                # Calls that run there may end. The caller's next calls go to other copies.
                 caller.places.forget(copy)
-                caller.lost = f"copy {copy.number} was ended, since fewer copies are wanted now"
+                caller.lost = f"copy {copy.number} was ended, because fewer copies are wanted now"
                 caller.home = None if caller.home is copy else caller.home
             elif caller.home is copy and not held and (late or not caller.running.get(copy)):
                 caller.home = None
@@ -512,20 +516,20 @@ class Dispatch:
             self._drained(copy.number)
 
     def _place_anew(self, copy: CopyLink) -> None:
-        """Let calls that waited for a copy go where their callers are at home now."""
+        """Submit the calls that waited for a copy again; their callers have new homes."""
         for waiting in self._waiting.values():
             for call in waiting.empty(copy.number):
                 self.submit(call)
 
     def remove(self, caller: FrontCaller) -> None:
-        """Forget a caller; its calls were told to stop."""
+        """Forget a caller whose calls were told to stop."""
         caller.gone = True
         for copy in self._copies.values():
             if not caller.running.get(copy):
                 copy.part_with(caller)
 
     def give_up(self, why: str) -> None:
-        """There will be no copy any more: end all calls."""
+        """End all calls, because no further copy will be started."""
         self._dead = why
         for copy in list(self._copies.values()):
             self.ended(copy.number, why)
@@ -536,7 +540,7 @@ class Dispatch:
                 self._forwarding.gate.refuse_call(call, InterfaceDiedError(why))
 
     def due(self, now: float) -> None:
-        """Look at what depends on time: slow readers, lost connections, drained copies."""
+        """Check everything that depends on time: slow readers, lost connections, drained copies."""
         self._look_at_streams()
         for call, until in list(self._orphans.items()):
             if now < until:
@@ -552,7 +556,7 @@ class Dispatch:
 
 
 def restarted(why: str) -> InterfaceRestartedError:
-    """The error for a call whose caller's home has ended before it was executed."""
+    """The error for a call that was not executed because its caller's home has ended."""
     return InterfaceRestartedError(
         f"{why}. The state and the handles that this caller had there are gone; this call was not"
         " executed"

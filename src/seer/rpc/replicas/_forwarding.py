@@ -1,7 +1,8 @@
 """Forwarding: calls from the front to copies, and their results and streams back to callers.
 
-The front settles what a copy cannot know: budgets over all copies, the record, and the deadline
-that a budget gives. Copies decode arguments, check them, run functions and encode results.
+The front does what a copy cannot: it applies budgets over all copies and the deadlines that follow
+from them, and writes the record. Copies decode arguments, check them, run functions and encode
+results.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from ._link import Link
 
 COPY_ASIDE = 1 << 20
-"""Bytes of buffers from which on a reply is copied on a thread of its own."""
+"""Buffers of at least this many bytes are copied on a separate thread."""
 _STOPPED = frozenset({"CallCancelledError", "DeadlineExceededError"})
 _END = b'{"end"'
 _ITEM = b'{"item"'
@@ -44,12 +45,12 @@ class Forwarding(Executor):
     """Begins and finishes calls that copies run.
 
     Attributes:
-        held: Links that are not read until their callers have read what came before.
+        held: Links that are not read until their callers have read more of their streams.
     """
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
-        # A function that does not stop in time costs its copy, which has a mark of its own for
-        # that. The process that serves all callers must not die for one function.
+        # A function that does not stop in time costs its copy, which has its own marks. The front,
+        # which serves all callers, must not be killed because of one function.
         super().__init__(*arguments, **more, kills=False)
         self.held: dict[Link, Pace] = {}
         self._gpu = False
@@ -90,7 +91,7 @@ class Forwarding(Executor):
         link.send_parts(parts, duplicates(call.memfds))
 
     def note_run(self, call: FrontCall, link: Link) -> None:
-        """Note what a copy says about how a call ran."""
+        """Note how a call ran, as its copy says."""
         reader = link.reader
         call.ran = max(reader.seconds, 0.0)
         call.gpu = reader.gpu
@@ -114,13 +115,13 @@ class Forwarding(Executor):
             call: The call.
             response: The response.
             buffers: Its buffers, where the copy has put them.
-            done: Called on the leading thread once the buffers are read.
+            done: Called on the leading thread when the buffers were read.
         """
         now = _monotonic()
         seconds = call.ran
         self._gpu = self._gpu or call.gpu
         if call.state == DONE:
-            # Its caller has an answer already.
+            # Its caller was answered before.
             reply = Reply(200, b"")
         elif response.status != 200:
             text, outcome, traceback = split_error(response.text)
@@ -166,7 +167,7 @@ class Forwarding(Executor):
         return self.refusal(call.stop_error(now))
 
     def fail(self, call: FrontCall, error: GateError, seconds: float) -> None:
-        """Finish a call with an error of the gate, whether or not its reply had begun."""
+        """Finish a call with an error of the gate, also if parts of its reply were sent."""
         self._ends.pop(call, None)
         self.finish(call, self.refusal(error), _monotonic(), seconds)
 
@@ -176,7 +177,7 @@ class Forwarding(Executor):
         """Pass on an item, or keep the last line.
 
         Raises:
-            CallCancelledError: The caller reads too little.
+            CallCancelledError: The caller reads too slowly.
         """
         if not chunk.startswith(_ITEM):
             text = chunk.rstrip(b"\n")
@@ -206,10 +207,10 @@ class Forwarding(Executor):
         self.finish(call, reply, now)
 
     def look_at(self, link: Link) -> None:
-        """Go on reading a stream whose caller has read, or look again later.
+        """Continue to read a stream if its caller has read enough; else check again later.
 
         Raises:
-            CallCancelledError: The caller reads too little.
+            CallCancelledError: The caller reads too slowly.
         """
         pace = self.held.pop(link)
         waits = link.call is not None and pace.must_wait() is not None

@@ -1,9 +1,8 @@
-"""The front: the process that has the callers' sockets where an interface runs in several copies.
+"""The front: the process that has the callers' sockets if an interface runs in several copies.
 
 It is a gate like any other, with the same callers, budgets, kept results and record, but it runs no
-code of the interface: its functions are those of the schema that the copies report, and it hands
-calls to copies instead of calling anything. It lives as long as the interface does, however many
-copies come and go.
+code of the interface. It knows the functions from the schema that the copies report, and hands
+calls to copies. It stays while copies come and go.
 """
 
 from __future__ import annotations
@@ -52,11 +51,11 @@ def serve_front(
 
     Args:
         config: What is served.
-        epoch: The name of this incarnation.
-        shared: Where the meters are.
-        channel: To and from the supervisor.
+        epoch: The id of this process.
+        shared: Holds the meters.
+        channel: Messages to and from the supervisor.
         listeners: Each caller's name, number, budget and listening socket.
-        places: Numbers of the functions' meters.
+        places: The numbers of the functions' meters.
         about: The schema and the warnings that a copy reported.
     """
     settle_process()
@@ -70,13 +69,13 @@ def serve_front(
 
 
 def _raise_descriptors() -> None:
-    """Allow as many open descriptors as this process may have: each caller needs several."""
+    """Raise the limit of open descriptors as far as possible: each caller needs several."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 class FrontGate(Gate):
-    """A gate whose calls are run elsewhere."""
+    """A gate whose calls run in copies."""
 
     def _take_buffers(
         self, connection: Connection, request: Request, body: bytes | bytearray, call: Call
@@ -95,7 +94,7 @@ class FrontGate(Gate):
 
 
 class Front(GateProcess):
-    """Everything of the front process, put together."""
+    """The parts of the front process, put together."""
 
     def __init__(
         self,
@@ -169,7 +168,7 @@ class Front(GateProcess):
     def _drained(self, number: int) -> None:
         self._tell({"op": "drained", "copy": number})
 
-    # --- what the supervisor says ------------------------------------------------------------
+    # --- messages of the supervisor ----------------------------------------------------------
 
     def _add_copy(self, message: Message) -> None:
         self._copies.add(message["copy"], socket.socket(fileno=message["descriptors"][0]))

@@ -1,9 +1,9 @@
-"""A copy as the front sees it: its channel, its connections, and what its answers add to the wire.
+"""The front's side of a copy: its channel, its connections, and what its answers add to the wire.
 
 The front is the copy's only client. A `Link` carries one call at a time over the gate's own
-protocol. The front reads answers without waiting, hands a stream's chunks on as they come, and
-stops reading while the caller does not read them. With each answer a copy says how the call ran,
-and sends the whole traceback for the record.
+protocol. The front reads answers without blocking, passes on the chunks of a stream as they arrive,
+and stops reading while the caller does not read them. Each answer of a copy also tells how the call
+ran, and has the whole traceback for the record.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ _READ_AT_ONCE = 4 << 20
 _WHOLE = "whole_traceback"
 """The field of an error in which a copy sends the whole traceback."""
 RAN = b"seer-ran"
-"""The header by which a copy says how long a call ran, whether with a GPU, and in which batch."""
+"""The header in which a copy tells how long a call ran, with a GPU or not, and in which batch."""
 
 
 class RunReader(ResponseReader):
-    """Reads answers of a copy, which say how the call ran.
+    """Reads answers of a copy, with the header that tells how the call ran.
 
     Attributes:
-        seconds: How long it ran; negative where the copy did not say.
-        gpu: Whether the copy has a GPU in use.
-        batch: With how many calls it ran together.
+        seconds: How long it ran; negative if the copy did not say.
+        gpu: Whether the copy uses a GPU.
+        batch: How many calls ran together.
     """
 
     __slots__ = ("batch", "gpu", "seconds")
@@ -77,7 +77,7 @@ class SlotPart:
         self._offset = offset
 
     def copy_into(self, target: memoryview) -> None:
-        """Copy it; other threads run meanwhile."""
+        """Copy it, without holding the interpreter lock."""
         done = 0
         while done < self.nbytes:
             got = os.preadv(self._fd, [target[done:]], self._offset + done)
@@ -91,9 +91,9 @@ class Link(NonBlockingSocket):
 
     Attributes:
         caller: The caller whose calls it carries.
-        call: The call that is on its way.
-        reader: What the answer says.
-        unread: Whether the copy has certainly not read all of the call.
+        call: The call in progress.
+        reader: Reads the answer.
+        unread: Whether the copy has certainly not read the whole call.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Link(NonBlockingSocket):
         self._lent = False
 
     def lend(self, response: Response) -> list[SlotPart | memoryview]:
-        """The buffers of an answer, in order; they stay as they are until `release`."""
+        """The buffers of an answer, in order; they are valid until `release`."""
         self._lent = True
         body = memoryview(response.body)
         return [
@@ -123,28 +123,28 @@ class Link(NonBlockingSocket):
         ]
 
     def release(self, response: Response) -> None:
-        """Note that an answer's buffers are read; the copy is told with the next call."""
+        """Note that an answer's buffers were read; the next call tells the copy."""
         self._lent = False
         self._released += sorted({p.index for p in response.pieces if p.place == "s"})
         if self.closed:
             self._close_slots()
 
     def take_released(self) -> bytes:
-        """The header line that names the slots that are read; empty where there are none."""
+        """The header line that names the slots that were read; empty if there are none."""
         if not self._released:
             return b""
         slots, self._released = self._released, []
         return b"seer-release: %s\r\n" % b",".join(b"%d" % slot for slot in slots)
 
     def stream_on(self) -> None:
-        """Read chunks from now on: the answer's head said so."""
+        """Read chunks from now on, because the answer is a stream."""
         self._chunks = ChunkReader()
         rest = self.reader.take_rest()
         if rest:
             self._feed_chunks(rest)
 
     def drain(self) -> None:
-        """Read all that came before the copy's end; the end itself is not reported."""
+        """Read everything that a copy sent before it ended; the end itself is not reported."""
         try:
             while not self.closed and self.call is not None:
                 self._read()
@@ -154,12 +154,12 @@ class Link(NonBlockingSocket):
             self._fail(error)
 
     def on_refused(self) -> None:
-        """A request could not be sent: its call ends with this connection."""
+        """Close the connection, because its request could not be sent."""
         self.close()
         self._receiver.broken(self)
 
     def on_readable(self) -> None:
-        """Take what came."""
+        """Read an answer, or a part of it."""
         try:
             self._read()
         except BlockingIOError:
@@ -217,7 +217,7 @@ class Link(NonBlockingSocket):
             self._receiver.streamed(self, chunk)
 
     def on_closed(self) -> None:
-        """Close its slots; slots that are being read are closed after that."""
+        """Close its slots, unless they are being read; then `release` closes them."""
         if not self._lent:
             self._close_slots()
 
@@ -228,18 +228,18 @@ class Link(NonBlockingSocket):
 
 
 def with_traceback(text: bytes, traceback: str) -> bytes:
-    """The text of an error with the whole traceback in it, which only the front may see."""
+    """The text of an error with the whole traceback, which the front removes."""
     found: dict[str, Any] = json.loads(text)
     found["error"][_WHOLE] = traceback
     return json.dumps(found).encode()
 
 
 def split_error(text: bytes | memoryview) -> tuple[bytes, str, str]:
-    """An error that a copy sent.
+    """Split an error that a copy sent.
 
     Returns:
-        The text for the caller; what the record calls the error (the class that a function raised,
-        or Seer's own); and the whole traceback, empty where the copy sent none.
+        The text for the caller; the name of the error for the record (the class that a function
+        raised, or Seer's own); and the whole traceback, empty if the copy sent none.
     """
     text = bytes(text)
     try:
@@ -253,17 +253,17 @@ def split_error(text: bytes | memoryview) -> tuple[bytes, str, str]:
 
 
 MAX_IDLE = 256
-"""Connections to one copy that are kept for use again."""
+"""Idle connections to one copy that are kept."""
 MAX_TASKS = 64
 
 
 def lane_of(entry: Entry) -> str:
-    """What bounds the calls of a function: the main thread, or a bound of its own."""
+    """The name of the lane that bounds a function's calls: the main one, or the function's own."""
     return "" if entry.lane == "main" else entry.name
 
 
 def room_of(entry: Entry) -> int:
-    """How many calls of a function's lane one copy can really run at a time."""
+    """How many calls of a function's lane one copy can run at a time."""
     if entry.lane == "main":
         return 1
     if entry.lane == "batch":
@@ -277,7 +277,7 @@ class _ToCopy(NonBlockingSocket):
     """The front's end of the channel to a copy. The front must never wait for a copy."""
 
     def on_readable(self) -> None:
-        """A copy says nothing here: only the end of the channel comes."""
+        """Read the end of the channel; a copy sends nothing here."""
         try:
             if self.socket.recv(4096):
                 return
@@ -288,7 +288,7 @@ class _ToCopy(NonBlockingSocket):
         self.close()
 
     def on_refused(self) -> None:
-        """A connection could not be passed. The front reads its end at the other socket."""
+        """Do nothing if a connection could not be passed: the front's end of it is closed then."""
 
 
 class CopyLink:
@@ -298,12 +298,12 @@ class CopyLink:
         number: Its number, which no other copy has had.
         end: The front's end of the channel to it.
         loop: Watches the sockets.
-        receiver: Hears of answers.
+        receiver: Gets the answers.
 
     Attributes:
         calls: The calls that it has.
         busy: How many of them are in each lane.
-        used: When it was last given a call, as a count; for taking turns.
+        used: The number of the last turn in which it got a call.
         draining: Since when it gets no new callers (monotonic); 0 while it does.
     """
 
@@ -324,7 +324,7 @@ class CopyLink:
         return self.busy.get(lane_of(entry), 0) < room_of(entry)
 
     def tell(self, message: dict[str, Any], end: socket.socket | None = None) -> None:
-        """Tell the copy something; `end` is passed to it and closed here.
+        """Send the copy a message; `end` is passed to it and closed here.
 
         Raises:
             OSError: No descriptor can be passed just now.
@@ -333,10 +333,10 @@ class CopyLink:
         self._channel.send_parts([framed(message, len(descriptors))], descriptors)
 
     def link_for(self, caller: FrontCaller) -> Link:
-        """A connection for a call of this caller, who alone has ever used it.
+        """A connection for a call of this caller, which no other caller has used.
 
         Raises:
-            OSError: There can be no more descriptors, or none can be passed just now.
+            OSError: There are too many open descriptors, or none can be passed just now.
         """
         links = self._idle.get(caller)
         if links:
@@ -352,11 +352,11 @@ class CopyLink:
         return Link(ours, self._loop, caller, self._receiver)
 
     def keep(self, link: Link) -> None:
-        """Keep a connection for the next call; those not used for longest are closed."""
+        """Keep a connection for the next call; the least recently used ones are closed."""
         if link.closed or link.unsent or link.caller.gone:
             link.close()
             return
-        # The last in the order is whose connection was used last.
+        # Callers are in the order in which their connections were last used.
         links = self._idle.pop(link.caller, [])
         self._idle[link.caller] = links
         links.append(link)
@@ -367,7 +367,7 @@ class CopyLink:
             self._take_one(caller, oldest)
 
     def _take_one(self, caller: FrontCaller, links: list[Link]) -> None:
-        """Note that one of a caller's connections is not idle any more."""
+        """Note that a connection of a caller is no longer idle."""
         self._kept -= 1
         if not links:
             del self._idle[caller]
@@ -380,14 +380,14 @@ class CopyLink:
             self._take_one(link.caller, links)
 
     def part_with(self, caller: FrontCaller) -> None:
-        """Have the copy forget a caller that was removed and has no running call there."""
+        """Tell the copy to forget a caller that was removed and has no running call there."""
         for link in list(self._idle.get(caller, ())):
             self.forget_link(link)
             link.close()
         self.tell({"op": "remove", "caller": caller.name})
 
     def close(self) -> None:
-        """Close all ways to it."""
+        """Close all connections to it."""
         for links in self._idle.values():
             for link in links:
                 link.close()

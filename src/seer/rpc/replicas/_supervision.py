@@ -1,8 +1,8 @@
-"""The copies of an interface as the supervisor sees them: start, watch, replace, more and fewer.
+"""The supervisor's side of copies: it starts, watches and replaces them, and changes their number.
 
-The supervisor forks all of them, since it alone has no threads, and tells the front which copies
-there are and how one ended. A copy that ends is replaced for any value of `restart`: that is what
-copies are for. The front decides which copy runs a call.
+The supervisor forks all copies, because it alone has no threads. It tells the front which copies
+exist and how one ended. A copy that ends is replaced for any value of `restart`. The front decides
+which copy runs a call.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Copy:
     Attributes:
         number: Its number, which no other copy has had.
         child: Its process.
-        shared: What it shares with the supervisor.
-        gpu: The GPU that it sees; None where it sees what the machine has.
-        front: The front's end of the channel between both, until it is handed over.
+        shared: The memory that it shares with the supervisor.
+        gpu: The only GPU that it sees; None if it sees all GPUs of the machine.
+        front: The front's end of the channel between them, until the front has it.
         state: `starting`, `ready`, `draining` or `ending`.
-        places: Numbers of its functions.
+        places: The numbers of its functions.
         failure: Why it could not load the interface, as data.
         questions: What it was asked.
     """
@@ -55,7 +55,7 @@ class Copy:
         self.questions = Questions()
 
     def status(self) -> dict[str, Any]:
-        """What a person wants to know of it."""
+        """Its state, for the controller."""
         return {
             "copy": self.number,
             "state": self.state,
@@ -65,18 +65,18 @@ class Copy:
         }
 
     def leave(self) -> None:
-        """In another child's process: close what is the supervisor's."""
+        """In another forked process: close the supervisor's descriptors."""
         self.child.leave()
         if self.front is not None:
             self.front.close()
 
     def ask(self, message: dict[str, Any], answered: Answered) -> None:
-        """Ask the copy something."""
+        """Ask the copy, and call `answered` with its answer."""
         self.questions.ask(self.child.channel, message, answered)
 
 
 MAX_REPLACED = 5
-"""How often each copy is replaced, on average, within the window; then replacing waits."""
+"""How often each copy is replaced within the window, on average, before replacing has to wait."""
 WINDOW = 60.0
 _NEVER = float("inf")
 
@@ -86,7 +86,7 @@ class Replicas(Workers):
 
     Attributes:
         wanted: How many there should be.
-        copies: Those that there are, by number.
+        copies: The copies that exist, by number.
     """
 
     def __init__(self, supervisor: Supervisor, poller: Poller) -> None:
@@ -105,7 +105,7 @@ class Replicas(Workers):
         self._last_end = ""
 
     def status(self) -> list[dict[str, Any]]:
-        """What a person wants to know of each copy."""
+        """The state of each copy."""
         return [copy.status() for copy in self.copies.values()]
 
     def _in(self, *states: str) -> list[Copy]:
@@ -114,7 +114,7 @@ class Replicas(Workers):
     # --- start and end -----------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start all copies, once those of an earlier incarnation have ended."""
+        """Start all copies; after a restart, when the earlier copies have ended."""
         self._start_later = bool(self.copies)
         if not self._start_later:
             for _ in range(self.wanted):
@@ -180,18 +180,18 @@ class Replicas(Workers):
         copy.child.kill(because)
 
     def leave(self) -> None:
-        """In a forked process: close what is the supervisor's."""
+        """In a forked process: close the supervisor's descriptors."""
         for copy in self.copies.values():
             copy.leave()
 
     def reap_all(self) -> None:
-        """Wait for the end of all copies, which were killed."""
+        """Wait until all copies, which were killed, have ended."""
         for copy in self.copies.values():
             copy.child.reap()
         self.copies = {}
 
     def tick(self, now: float) -> None:
-        """Look at timeouts, stopped processes, and what is to be started."""
+        """Check timeouts and stopped processes, and start copies that are due."""
         for copy in list(self.copies.values()):
             if copy.state != ENDING:
                 copy.child.check(copy.shared, now)
@@ -202,7 +202,7 @@ class Replicas(Workers):
                 self._start_copy()
             self._adjust()
 
-    # --- what copies say ---------------------------------------------------------------------
+    # --- messages of copies ------------------------------------------------------------------
 
     def _hear(self, copy: Copy, messages: list[dict[str, Any]]) -> None:
         """Handle messages of a copy."""
@@ -230,7 +230,7 @@ class Replicas(Workers):
             self._adjust()
 
     def on_up(self) -> None:
-        """Tell the front, which is ready, of all copies that are."""
+        """Give all ready copies to the front, which is ready now."""
         for copy in self._in(READY):
             self._hand_over(copy)
         self._adjust()
@@ -266,7 +266,7 @@ class Replicas(Workers):
         return self._supervisor.describe_end(copy.child, last)
 
     def _fail_to_start(self, copy: Copy, ended: str) -> None:
-        """A copy could not load the interface before there was a front: nothing is served."""
+        """Handle that a copy could not load the interface before there was a front."""
         self.end_all("another copy could not load the interface")
         self._supervisor.fail_to_start(copy.failure, ended, copy.child.tail())
 
@@ -291,7 +291,7 @@ class Replicas(Workers):
     # --- as many as are wanted ---------------------------------------------------------------
 
     def scale(self, wanted: int, answered: Answered) -> None:
-        """Have another number of copies; answered once there are as many."""
+        """Change the number of copies; answered once there are as many."""
         if self._supervisor.state != "up":
             answered({"error": {"message": "the interface is not running"}})
             return
@@ -302,13 +302,13 @@ class Replicas(Workers):
         self._adjust()
 
     def on_drained(self, number: int) -> None:
-        """The front has nothing for a copy to do any more."""
+        """End a copy that has finished its work."""
         copy = self.copies.get(number)
         if copy is not None:
             self._end(copy, "fewer copies are wanted")
 
     def _adjust(self) -> None:
-        """Start or drain copies until there are as many as wanted; say so when there are."""
+        """Start or drain copies until there are as many as wanted; then answer who asked for it."""
         if self._supervisor.state != "up":
             return
         have = len(self._in(STARTING, READY))
@@ -326,16 +326,16 @@ class Replicas(Workers):
 
     def _plan_start(self, now: float) -> None:
         self._replaced = [when for when in self._replaced if when > now - WINDOW]
-        lately = len(self._replaced)
-        too_often = lately >= MAX_REPLACED * self.wanted
+        recent = len(self._replaced)
+        too_often = recent >= MAX_REPLACED * self.wanted
         if too_often and not self.copies:
             self._start_at = _NEVER
-            words = f"its copies ended {lately} times within {WINDOW:g} s. {self._last_end}"
+            words = f"its copies ended {recent} times within {WINDOW:g} s. {self._last_end}"
             self._answer_scalings({"error": {"message": words}})
             self._supervisor.give_up(words)
         elif self._start_at == _NEVER:
-            # At once at first; the more often lately, the later.
-            often = lately - self.wanted
+            # At once at first, then with a delay that doubles.
+            often = recent - self.wanted
             delay = min(0.1 * 2**often, 3.0) if often > 0 else 0.0
             self._start_at = self._replaced[0] + WINDOW if too_often else now + delay
 
@@ -401,18 +401,18 @@ def _nothing(_answer: dict[str, Any]) -> None:
 
 
 def visible_gpus(environment: Mapping[str, str], devices: str = "/dev") -> list[str]:
-    """The names of the GPUs, in their order; none where there are none.
+    """The names of the GPUs, in order.
 
     Args:
-        environment: The process's.
-        devices: Where device files are.
+        environment: The environment of the process.
+        devices: The folder of device files.
     """
     named = environment.get("CUDA_VISIBLE_DEVICES")
     if named is not None:
         found: list[str] = []
         for name in named.split(","):
             if name.strip() in ("", "-1", "NoDevFiles"):
-                # As CUDA reads it: what follows a name that is none does not count.
+                # CUDA ignores everything after an invalid name.
                 break
             found.append(name.strip())
         return found
@@ -420,12 +420,12 @@ def visible_gpus(environment: Mapping[str, str], devices: str = "/dev") -> list[
         files = os.listdir(devices)  # noqa: PTH208 (import time)
     except OSError:
         return []
-    # However the files are numbered, CUDA numbers what it sees from 0 on.
+    # CUDA numbers the GPUs that it sees from 0 on, whatever the numbers of their files are.
     count = sum(name.startswith("nvidia") and name[6:].isdigit() for name in files)
     return [str(i) for i in range(count)]
 
 
 def least_used(gpus: list[str], used: Iterable[str | None]) -> str | None:
-    """The GPU for one more copy, given those of the others; None where there are no GPUs."""
+    """The GPU for one more copy, given those of the others; None if there are no GPUs."""
     taken = list(used)
     return min(gpus, key=taken.count) if gpus else None

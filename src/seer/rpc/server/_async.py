@@ -1,4 +1,4 @@
-"""The lane of async functions: one event loop on a thread of its own, made when there are any."""
+"""The lane of async functions: an event loop on its own thread, made when it is needed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MAX_TASKS = 64
 
 
 class _Line:
-    """Calls of one function that wait, and how many of it run."""
+    """The waiting calls of one function, and how many calls of it run."""
 
     __slots__ = ("most", "queue", "running")
 
@@ -48,7 +48,7 @@ class AsyncLane:
         threading.Thread(target=self._loop.run_forever, name="seer-async", daemon=True).start()
 
     def submit(self, call: Call) -> None:
-        """Start a call, or queue it where its function is at its bound."""
+        """Start a call, or queue it if too many calls run."""
         call.queue = self
         self._loop.call_soon_threadsafe(self._start, call)
 
@@ -97,7 +97,7 @@ class AsyncLane:
     def _start(self, call: Call) -> None:
         if call.state == DONE:
             return
-        # A file that was loaded again may say another number.
+        # The bound is part of the key, because a reloaded file may have another one.
         bound = (call.entry.name, call.entry.options.max_concurrency or MAX_TASKS)
         line = self._lines.get(bound)
         if line is None:
@@ -106,7 +106,7 @@ class AsyncLane:
         self._fill()
 
     def _fill(self) -> None:
-        """Run what waits while there is room, a call of each function in turn."""
+        """Start waiting calls while there is room, one of each function in turn."""
         begun = True
         while begun and len(self._tasks) < MAX_TASKS:
             begun = False
@@ -155,7 +155,7 @@ class AsyncLane:
     async def _stream(
         self, call: Call, items: Any
     ) -> tuple[BaseException | None, GateError | None]:
-        """Send what a generator yields, as `Streamer.run` does on a thread."""
+        """Send the items of a generator, as `Streamer.run` does on a thread."""
         raised: BaseException | None = None
         refused: GateError | None = None
         try:

@@ -37,8 +37,8 @@ class Gather:
 
     Args:
         entry: The function.
-        executor: For what all lanes share.
-        lane: The main thread's.
+        executor: Begins and settles the calls.
+        lane: The main thread's lane.
         ready: Queues this object for the main thread, which then calls `run`.
     """
 
@@ -85,7 +85,7 @@ class Gather:
             self._executor.gate.loop.wake_by(self._due)
 
     def due(self, now: float) -> float:
-        """Go if the oldest call has waited long enough; else say when. On the leading thread."""
+        """Run if the oldest call has waited long enough; else say when. On the leading thread."""
         if now < self._due:
             return self._due
         self._go()
@@ -117,7 +117,7 @@ class Gather:
                 break
             calls.append(call)
         if self._queue.count > 0:
-            # The rest has waited already: the next batch runs as soon as it is its turn.
+            # The rest has waited already, so the next batch runs as soon as it is its turn.
             self._go()
         self._running = True
         try:
@@ -158,7 +158,7 @@ class Gather:
 
 
 def one_by_one(entry: Entry) -> Callable[..., Any]:
-    """A batched function as one that takes the arguments of one call and gives its result."""
+    """A function for single calls that calls a batched one with lists of one item."""
     function, target = entry.function, entry.target
     assert function is not None
     only = sum(p.kind == "positional_only" for p in function.parameters)
@@ -177,10 +177,10 @@ def one_by_one(entry: Entry) -> Callable[..., Any]:
 
 
 def checked(entry: Entry, result: Any, count: int) -> list[Any]:
-    """What a batched function returned, if it is a list with one result for each call.
+    """The results of a batched function.
 
     Raises:
-        ResultError: It is not.
+        ResultError: It did not return a list with one result for each call.
     """
     values: list[Any] | None
     try:
@@ -214,7 +214,7 @@ class Batch:
     Args:
         entry: The function.
         executor: Begins and settles the calls.
-        lane: The main thread's.
+        lane: The main thread's lane.
         shared: The arguments that all calls have in common.
         positional_only: The names of the parameters that take no keyword.
     """
@@ -235,11 +235,11 @@ class Batch:
         self._positional_only = positional_only
         self._items: dict[Call, dict[str, Any]] = {}
         self._together: list[Call] = []
-        """The calls that the function runs for at the moment."""
+        """The calls for which the function runs at the moment."""
 
     @property
     def cause(self) -> str:
-        """Why the function must stop: all calls that it runs for must. Empty if one need not."""
+        """Why the function must stop; empty unless all calls for which it runs must stop."""
         causes = [call.cause for call in self._together]
         return causes[0] if causes and all(causes) else ""
 
@@ -248,7 +248,7 @@ class Batch:
         self._items[call] = items
 
     def interrupt(self, call: Call) -> None:
-        """Stop the function if nobody waits for it any more; else answer this call at once."""
+        """Stop the function if no call needs it; else answer this call at once."""
         if self.cause:
             self._lane.interrupt(self)
         else:
@@ -278,7 +278,7 @@ class Batch:
     def _begin(self) -> list[Call]:
         """Mark the calls as running; those that run."""
         executor = self._executor
-        # A call that is stopped from now on is seen in one of the two places.
+        # Set before the calls begin, so that a stop finds the call here or before its beginning.
         self._together = list(self._items)
         count = len(self._items)
         calls = [
@@ -292,7 +292,7 @@ class Batch:
         return calls
 
     def _wait_alone(self, call: Call, since: float) -> None:
-        """Let a call wait for its own turn: the time of the others is not charged to it."""
+        """Let a call wait for its own turn; the time of the others is not charged to it."""
         call.wait_alone()
         if call.mark >= 0:
             shared = self._executor.shared

@@ -2,7 +2,7 @@
 
 Results of finished calls are kept for a while, so that they can be fetched again by id. An id is
 remembered for longer than its result. A call whose result is gone (it was too large, was streamed,
-or was in memory that was released) is still never executed again.
+or was in memory that was released) is never executed again.
 """
 
 from __future__ import annotations
@@ -40,34 +40,34 @@ if TYPE_CHECKING:
 
 KEEP_SECONDS = 600.0
 KEEP_BYTES = 64 << 20
-"""Bytes of results that are not small."""
+"""Bytes of results above `SMALL`."""
 KEEP_COUNT = 32768
 SMALL = 1024
 """Results up to this size are kept as long as their ids."""
 
 
 class Results:
-    """One caller's finished calls, bounded in age, number and bytes. Guarded by its lock."""
+    """One caller's finished calls, bounded in age, number and bytes; guarded by its lock."""
 
     __slots__ = ("_bytes", "_large", "_order", "_seconds", "known")
 
     def __init__(self, seconds: float = KEEP_SECONDS) -> None:
         self._seconds = seconds
         self.known: dict[str, tuple[str, Reply | bytes | None, float]] = {}
-        """By call's id: the function's name, the reply (a plain result as its text; None where it
-        is not kept any more), and when."""
+        """By id of the call: the function's name, the reply (a plain result as its text; None if it
+        was dropped), and when it was added."""
         self._order: deque[str] = deque()
         self._large: OrderedDict[str, None] = OrderedDict()
-        """Ids of the results that are kept and not small, oldest first."""
+        """The ids of the results above `SMALL` that are kept, oldest first."""
         self._bytes = 0
 
     def add(self, call: str, function: str, reply: Reply | bytes | None, now: float) -> None:
-        """Keep `reply` (a plain result as its JSON text), and drop the oldest beyond the bounds.
+        """Keep a reply, and drop the oldest ones above the bounds.
 
         Args:
             call: The call's id.
             function: The function's name.
-            reply: None for one that cannot be given again.
+            reply: The reply; a plain result as its JSON text; None if it cannot be sent again.
             now: The time (monotonic).
         """
         size = len(reply) if isinstance(reply, bytes) else _size(reply)
@@ -100,7 +100,7 @@ class Results:
         return function, Reply(200, reply) if isinstance(reply, bytes) else reply
 
     def drop(self, call: str) -> None:
-        """Let a reply go, and remember that the call was executed."""
+        """Drop a reply, and remember that the call was executed."""
         found = self.known.get(call)
         if found is not None:
             function, reply, when = found
@@ -170,15 +170,15 @@ class Caller:
         self.restorers = {"handle": self.handles.restore}
         self.describe = self.handles.describe
         self.batch = -1
-        """The last events among which it had a call."""
+        """The number of the last batch of events in which it had a call; see `Loop.batch`."""
         self.tallies: dict[Entry, Tally] = {}
         self.bytes_pending = 0
-        """Bytes of request bodies that were announced and are not yet used up."""
+        """Bytes of request bodies that were announced and not freed yet."""
         self.detached: dict[Call, None] = {}
-        """Calls that it was answered for and whose functions still run; see `Gate.finish`."""
+        """Calls that were answered while their functions still run; see `Gate.finish`."""
 
     def reads_enough(self) -> bool:
-        """Whether it leaves no more answers unread than one caller may."""
+        """Whether it leaves no more answers unread than a caller may."""
         return not self.clogged or self._unread() <= self._most_unread()
 
     def check_unread(self) -> None:
@@ -189,8 +189,8 @@ class Caller:
         """
         if not self.reads_enough():
             raise GateBusyError(
-                f"this caller has {self._unread()} bytes of answers that it does not read; it may"
-                f" have {self._most_unread()}: read them first"
+                f"this caller has {self._unread()} bytes of answers that it does not read; at most"
+                f" {self._most_unread()} are allowed: read them first"
             )
 
     def _unread(self) -> int:
@@ -200,21 +200,21 @@ class Caller:
         return min(MAX_UNREAD, self.allowance.limit // 4)
 
     def room(self) -> int:
-        """Bytes that it may have more in arguments and handles; slots have as many of their own."""
+        """Bytes that are left to it for arguments and handles. Slots have their own allowance."""
         return self.allowance.limit - self.bytes_pending - self.handles.size
 
     def answer(self, call: Call, reply: Reply, now: float) -> list[Connection]:
-        """Keep the reply of a call, and forget the call; who waits for it."""
+        """Keep the reply of a call, and forget the call; the connections that wait for it."""
         with self.lock:
             waiting = call.connections
             call.connections = []
             if call.id[0] != "~":
-                # Most are plain results, of which the text is all there is to keep.
+                # Of a plain result, as most are, only the text is kept.
                 plain = reply.status == 200 and not reply.pieces
                 kept = None if call.streaming else reply.text if plain else reply
                 self.results.add(call.id, call.entry.name, kept, now)
-            # Last: who reads requests looks at both without the lock, here first, and an id that
-            # is in neither is executed.
+            # Last: the thread that reads requests looks into `calls`, then into `results`, without
+            # the lock. It executes a call whose id is in neither.
             del self.calls[call.id]
             return waiting
 
@@ -236,7 +236,7 @@ class Callers:
         self._shared = shared
         self._config = config
         self._listeners: dict[str, socket.socket] = {}
-        # Closed for a moment when descriptors run out, so that the peer can be told.
+        # Closed for a moment when descriptors run out, so that a peer can be accepted and told.
         self._reserve = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
 
     def add(self, name: str, index: int, budget: Budget, listener: socket.socket) -> None:
@@ -246,7 +246,7 @@ class Callers:
         self._loop.watch(listener.fileno(), select.EPOLLIN, lambda _: self._accept(caller))
 
     def know(self, name: str, index: int, budget: Budget) -> Caller:
-        """Have a caller, wherever its connections come from."""
+        """Add a caller without a listening socket."""
         base = self._shared.meter_base(FIRST_CALLER + index)
         caller = self._kind(name, index, Meter("this caller", budget, self._shared.cells, base))
         caller.allowance.limit = self._config.caller_memory
@@ -260,7 +260,7 @@ class Callers:
         )
 
     def remove(self, name: str) -> None:
-        """End a caller: its connections, calls, handles and arrays go."""
+        """Remove a caller with its connections, calls, handles and arrays."""
         caller = self._gate.callers.pop(name, None)
         listener = self._listeners.pop(name, None)
         if listener is not None:
@@ -272,7 +272,7 @@ class Callers:
             connection.close()
         for call in list(caller.calls.values()):
             self._gate.stop_call(call, "gone")
-            # Nobody waits, and nobody looks at the times of its calls any more.
+            # At once: nobody waits for it, and `Gate.due` does not check its calls any more.
             self._gate.detach_call(call, time.monotonic())
         caller.handles.clear()
         caller.allowance.close()
@@ -301,10 +301,10 @@ class Callers:
             self.connect(caller, connected)
 
     def _close_finished(self) -> bool:
-        """Close connections that have their last answer; whether there were any.
+        """Close connections that have sent their last answer; whether one was closed.
 
-        They are closed in a moment anyway. But a peer that was refused on one of them may already
-        be back on another, which could use its descriptor.
+        They would be closed in a moment anyway. But a peer that was refused on one of them may
+        already be back, and its new connection needs the descriptor.
         """
         closing = [
             connection
@@ -323,7 +323,7 @@ class Callers:
             connected, _ = listener.accept()
             self._say_full(connected)
         except OSError:
-            # Another thread was faster. The socket stays ready, so do not spin on it.
+            # Another thread took the descriptor. The socket stays ready, so do not spin on it.
             time.sleep(0.005)
         try:
             self._reserve = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)

@@ -40,44 +40,44 @@ SMALL = 65536
 class Call:
     """One call of one function.
 
-    The call itself changes its state, under the caller's lock: `begin`, `stop`, `end` and what lies
-    between. `Gate` makes it, stops it and settles it (`Gate.finish`); a lane begins it through the
-    executor.
+    The call itself changes its state, under its caller's lock: in `begin`, `stop`, `end` and the
+    methods between them. `Gate` makes it, stops it and settles it (`Gate.finish`). A lane begins it
+    through the executor.
 
     Attributes:
         owner: The caller.
-        tally: What counts it.
+        tally: Counts what it uses.
         entry: The function.
-        target: The handle that is fetched, for that kind of call.
-        state: QUEUED, RUNNING or DONE: its caller was answered. Its function may run on.
-        queue: Where it waits; has `discard(call)`.
-        deadline_at: When its caller stops waiting (monotonic); infinite where it did not say.
+        target: The id of the handle, if the call fetches one.
+        state: QUEUED, RUNNING, or DONE when its caller was answered. Its function may run on.
+        queue: The queue in which it waits; has `discard(call)`.
+        deadline_at: When its caller stops waiting (monotonic); infinite without a deadline.
         timeout_at: When its function's own timeout is over; infinite until it runs.
-        expires: When it must be told to stop: the earliest of these and what budgets allow.
-        limit: Which of them that is: `deadline`, `timeout` or `budget`.
+        expires: When it must be told to stop: at the first of its limits.
+        limit: Which limit that is: `deadline`, `timeout` or `budget`.
         detach_at: When its caller is answered although its function has not stopped; infinite until
-            it was told to.
-        blocks: Whether its caller starts no other call while its function runs on.
-        lost_at: When the last connection that waits for it was lost; 0 while there is one.
+            the function is told to stop.
+        blocks: Whether its caller can start no other call while its function runs on.
+        lost_at: When the last connection that waited for it was lost; 0 while there is one.
         beat_at: When its connections get the next sign of life.
-        cause: Why it was told to stop: `deadline`, `timeout`, `budget`, `cancel` or `gone`; else
-            empty.
-        over: The error for its caller where a budget has no room for what it streams.
-        runner: What runs it, once it runs; has `interrupt(call)`.
-        mark: Where the supervisor sees that it runs; -1 for nowhere.
+        cause: Why it was told to stop: `deadline`, `timeout`, `budget`, `cancel` or `gone`; empty
+            if it was not.
+        over: The error for its caller if a budget has no room for what it streams.
+        runner: The lane that runs it, once it runs; has `interrupt(call)`.
+        mark: Its mark in the shared memory; -1 for none.
         paid: Seconds that were charged for it already.
-        connections: Who waits for its answer.
-        streaming: Whether parts of the answer are on their way.
-        items: What was streamed, chunk by chunk; only where calls are recorded.
-        left_out: How many items were streamed that are not among them.
-        pristine: Gives the arguments' buffers as they came; only where calls are recorded.
-        copy: The number of the interface's copy that has it; 0 where there are no copies.
-        gpu: Whether that copy has a GPU in use.
+        connections: The connections that wait for its answer.
+        streaming: Whether parts of the answer were sent.
+        items: The chunks that were streamed, if calls are recorded.
+        left_out: How many streamed items are not among them.
+        pristine: Gives the buffers of the arguments as they arrived, if calls are recorded.
+        copy: The number of the copy that has it; 0 without copies.
+        gpu: Whether that copy uses a GPU.
         ran: Seconds that it ran.
-        waited: Seconds that others had to wait because its caller reads its stream slowly.
+        waited: Seconds that other calls waited because its caller reads its stream slowly.
     """
 
-    # Values that most calls never change are class attributes: setting them each time would cost.
+    # Values that most calls never change are class attributes, because setting them takes time.
     batch = 1
     blocks = True
     buffers: Sequence[Any] = ()
@@ -129,21 +129,21 @@ class Call:
 
     @property
     def place(self) -> int:
-        """Of its function and caller, by which the supervisor knows them."""
+        """The number of its caller and function together in the shared memory."""
         return self.owner.first_place + self.entry.place
 
     # --- state -------------------------------------------------------------------------------
 
     def begin(self, runner: Runner | None, mark: int, now: float) -> bool:
-        """Note that it runs from now on; False if it must not.
+        """Mark it as running; False if it must not run.
 
         Args:
             runner: Interrupts it.
-            mark: Where the supervisor sees that it runs; -1 for nowhere.
+            mark: Its mark in the shared memory; -1 for none.
             now: The time (monotonic).
 
         Raises:
-            StillRunningError: A function of this caller runs that nobody waits for.
+            StillRunningError: A detached function of this caller still runs.
         """
         owner = self.owner
         with owner.lock:
@@ -171,19 +171,19 @@ class Call:
         return True
 
     def wait_alone(self) -> None:
-        """Wait for a turn without the rest of its batch: the time of others is not its own."""
+        """Wait for a turn without the rest of its batch; its time limits do not run meanwhile."""
         with self.owner.lock:
             self.timeout_at = _NEVER
             self.expires = _NEVER if self.cause else self.deadline_at
             self.limit = "deadline"
 
     def requeue(self) -> None:
-        """Wait again: the copy that had it has not executed it."""
+        """Wait again, because the copy that had it has not executed it."""
         with self.owner.lock:
             self.state, self.runner, self.copy, self.started_at = QUEUED, None, 0, 0.0
 
     def set_limits(self, now: float, uses_gpu: Callable[[], bool]) -> None:
-        """Say when it must be told to stop, if it runs from now on."""
+        """Compute when it must be told to stop, if it runs from now on."""
         expires = self.deadline_at
         timeout = self.entry.timeout
         if timeout is not None:
@@ -202,7 +202,7 @@ class Call:
         """Note why it must stop.
 
         Returns:
-            The state that it was in; DONE also if it was told to stop before.
+            Its state before; also DONE if it was told to stop before.
         """
         with self.owner.lock:
             if self.state == DONE:
@@ -216,21 +216,21 @@ class Call:
         """Note that its caller gets an answer, or that its function has ended; charge its time.
 
         Args:
-            seconds: How long its function ran for it up to now, in all.
-            gpu: Whether that counts as GPU time too.
+            seconds: How long its function has run for it, in all.
+            gpu: Whether that is also charged as GPU time.
             runs_on: Whether its function still runs.
 
         Returns:
-            Whether its caller is still to be answered.
+            Whether its caller must still be answered.
         """
         owner = self.owner
         with owner.lock:
             waiting = self.state != DONE
             if runs_on and not waiting:
-                # It has ended just now.
+                # Its function ended just now, on another thread.
                 return False
             self.state = DONE
-            # Before anybody can see that it has ended.
+            # Charged before anybody can see that it has ended.
             more = seconds - self.paid
             if more > 0.0:
                 self.tally.charge(more, more if gpu else 0.0)
@@ -247,7 +247,7 @@ class Call:
         return waiting
 
     def leave(self, connection: Connection, now: float) -> bool:
-        """Note that a connection does not wait for the answer any more; whether none does now."""
+        """Note that a connection no longer waits for the answer; True if none waits now."""
         with self.owner.lock:
             if connection in self.connections:
                 self.connections.remove(connection)
@@ -257,7 +257,7 @@ class Call:
         return True
 
     def stop_error(self, now: float, *, runs_on: bool = False) -> GateError:
-        """The error for its caller if it was stopped, by its cause and how far it got.
+        """The error for its caller if it was stopped: the cause, and how far it got.
 
         Args:
             now: The time (monotonic).
@@ -287,12 +287,12 @@ class Call:
         return CallCancelledError(f"{name}() was cancelled: {state}")
 
     def pristine_buffers(self) -> list[memoryview]:
-        """The arguments' buffers as they came, even if the function has changed its arrays."""
+        """The arguments' buffers as they arrived, even if the function has changed its arrays."""
         return [] if self.pristine is None else self.pristine()
 
 
 def still_running(name: str, before: Call, now: float) -> StillRunningError:
-    """The error for a call of `name` that is not started because of an earlier one."""
+    """The error for a call of `name` that does not start because `before` still runs."""
     timeout = before.entry.timeout
     until = "" if timeout is None else f"; it may run for {timeout:g} s in all"
     return StillRunningError(

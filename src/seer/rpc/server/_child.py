@@ -1,4 +1,4 @@
-"""The interface process as its supervisor sees it: start, watch, kill, and how it ended."""
+"""The supervisor's side of a forked process: start it, watch it, kill it, and say how it ended."""
 
 from __future__ import annotations
 
@@ -30,15 +30,20 @@ STOPPED_FOR = 5.0
 
 
 class Child:
-    """One incarnation.
+    """One process that the supervisor forked.
+
+    Args:
+        epoch: Its id.
+        run: Called in the new process; returns its exit status.
+        forget: Called in the new process first; closes what only the supervisor uses.
 
     Attributes:
-        epoch: Its name.
+        epoch: Its id.
         pid: Its process id.
         channel: Messages to and from it.
-        stderr: Where its standard error can be read.
+        stderr: The descriptor from which its standard error is read.
         killed_because: Why the supervisor killed it; empty if it did not.
-        poisoned: Why it ended itself; empty if it did not.
+        poisoned: The CUDA error after which it ended itself; empty if there was none.
     """
 
     def __init__(
@@ -118,7 +123,7 @@ class Child:
             self._check_stopped(now)
 
     def forward_stderr(self) -> bool:
-        """Pass on what it wrote to standard error; False at the end of it."""
+        """Pass on what it wrote to standard error; False at the end."""
         # A pipe that can be written to takes 4096 bytes without blocking.
         if not select.select([], [2], [], 0)[1]:
             time.sleep(0.001)
@@ -157,7 +162,7 @@ class Child:
             with open(f"/proc/{self.pid}/stat", "rb") as file:  # noqa: PTH123 (import time)
                 state = file.read().rpartition(b")")[2].split()[0]
         except PermissionError:
-            state = b"T"  # a jail that shows no processes: what `waitid` says has to do
+            state = b"T"  # a jail that shows no processes: only `waitid` can tell
         if info is None or state != b"T":
             self._stopped_at = 0.0
         elif not self._stopped_at:
@@ -166,13 +171,13 @@ class Child:
             self.kill(f"it was stopped by a signal for {STOPPED_FOR:g} s")
 
     def leave(self) -> None:
-        """In a process forked later: close what is the supervisor's of this one."""
+        """In another forked process: close the supervisor's descriptors of this one."""
         os.close(self.pidfd)
         os.close(self.stderr)
         self.channel.close()
 
     def reap(self) -> str:
-        """Collect it after its end; how it ended, in words."""
+        """Wait for its end, and close its descriptors; how it ended, in words."""
         _, status = os.waitpid(self.pid, 0)
         self.drain_stderr()
         os.close(self.pidfd)
@@ -194,7 +199,7 @@ class Child:
 
 
 def new_epoch() -> str:
-    """A name for an incarnation."""
+    """An id for an interface process."""
     return os.urandom(8).hex()
 
 
@@ -219,19 +224,17 @@ def _flush_streams() -> None:
 
 
 class ExitReport:
-    """What a process did when it ended.
+    """The calls of a process at its end, read before another process uses the memory.
+
+    Args:
+        shared: The memory that the process shared with the supervisor.
+        places: The number of each function there.
 
     Attributes:
-        lost: Caller, function, id and start of the calls that ended with it unanswered.
+        lost: Caller, function, id and start of the calls that were not answered.
     """
 
     def __init__(self, shared: Shared, places: dict[str, int]) -> None:
-        """Read them, before another process writes there.
-
-        Args:
-            shared: What the process shared with the supervisor.
-            places: The number of each function there.
-        """
         names = {place: name for name, place in places.items()}
         self._running: list[tuple[Running, str]] = [
             (found, names.get(found.function, "handle.fetch")) for found in shared.running()
@@ -246,11 +249,11 @@ class ExitReport:
         self._places = places
 
     def add_to(self, ended: str, output: str) -> str:
-        """How the process ended, with what is known of its last seconds.
+        """How the process ended, with what it did last.
 
         Args:
             ended: How it ended.
-            output: What it printed last; empty where that must not be told.
+            output: Its last output; empty if callers must not see it.
         """
         if self._running:
             names = ", ".join(sorted({f"{name}()" for _, name in self._running}))
@@ -263,7 +266,7 @@ class ExitReport:
         return ended
 
     def charge(self) -> None:
-        """Count the time of calls that died with the process."""
+        """Charge the time of calls that were lost with the process."""
         now = time.monotonic()
         for found, name in self._running:
             place = self._places.get(name)

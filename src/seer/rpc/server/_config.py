@@ -1,4 +1,4 @@
-"""What to serve, as the controller writes it: one JSON object in a file."""
+"""The server's configuration, which the controller writes as one JSON object in a file."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 MAX_REPLICAS = 256
 RESTARTS = ("never", "on-failure")
 CALL_TIMEOUT = 600.0
-"""Seconds that a call may run where nobody said otherwise."""
+"""Seconds that a call may run by default."""
 
 
 def check_replicas(replicas: object) -> None:
     """Check a number of copies.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is not a whole number in the allowed range.
     """
     if type(replicas) is not int or not 1 <= replicas <= MAX_REPLICAS:
         raise ValueError(f"replicas={replicas!r}: it must be a whole number, 1 to {MAX_REPLICAS}")
@@ -38,17 +38,17 @@ def check_tracebacks(tracebacks: object) -> None:
     """Check the setting for what callers see of tracebacks.
 
     Raises:
-        ValueError: It is none of the known choices.
+        ValueError: It is not one of the choices.
     """
     if tracebacks != "names" and type(tracebacks) is not bool:
         raise ValueError(f"tracebacks={tracebacks!r}: it must be 'names', True or False")
 
 
 def check_call_timeout(seconds: object) -> None:
-    """Check how long calls may run.
+    """Check the time that calls may run.
 
     Raises:
-        ValueError: It is neither None nor a time.
+        ValueError: It is neither None nor a number of seconds.
     """
     if seconds is None:
         return
@@ -66,7 +66,7 @@ class CallerConfig:
 
     @classmethod
     def from_json(cls, found: dict[str, Any]) -> CallerConfig:
-        """Read one.
+        """Read a caller from JSON.
 
         Raises:
             ValueError: It is malformed.
@@ -85,30 +85,29 @@ class ServerConfig:
     Attributes:
         name: The interface's name.
         file: The interface file.
-        control: Path of the control socket; no jail ever sees it.
-        callers: Who may call from the start.
+        control: Path of the control socket, which no jail can reach.
+        callers: The callers at the start.
         models: Model names and their paths.
-        hidden: Names among them that no agent may learn, each with its alias.
-        blind: Whether nothing of the server's inside may be shown; by default, if there are hidden
+        hidden: The names among them that no agent may learn, each with its alias.
+        blind: Whether callers see nothing of the server's inside; by default, if there are hidden
             models.
-        tracebacks: What callers see of tracebacks: "names" of functions and numbers of lines, True
+        tracebacks: What callers see of tracebacks: "names" for functions and line numbers, True
             for source lines and files too, False for nothing.
         restart: `never` or `on-failure`.
-        budget: Of the whole interface.
-        function_budgets: Of single functions.
-        changed_budgets: Of single functions, as they were changed since; not a part of the file.
-        record: Folder to record calls in; empty for no record.
-        follows: Who follows the calls, by id; not a part of the file.
-        record_results: Whether the record holds results too, or digests of them only.
+        budget: The budget of the whole interface.
+        function_budgets: The budgets of single functions.
+        changed_budgets: The budgets of functions that were changed since; not in the file.
+        record: The folder for the record of calls; empty for no record.
+        follows: The follows by id; not in the file.
+        record_results: Whether the record holds results, or only their digests.
         call_timeout: Seconds that a call of a function without `timeout=` may run; None for no
             limit.
         grace: Seconds between telling a function to stop at its timeout and killing the process.
-        max_body: Bytes one request may have.
-        caller_memory: Bytes of the interface's process that one caller may hold by handles and
-            arguments in use, and as many by arrays of results that it has not let go of.
-        replicas: How many copies of the interface to run. One is served by its own process; more
-            are behind a front.
-        drain: Seconds that callers' handles keep a copy that is drained.
+        max_body: The largest request, in bytes.
+        caller_memory: Bytes of the interface process that one caller may hold in handles and
+            arguments. It may hold as many again in arrays of results.
+        replicas: How many copies of the interface to run. With more than one there is a front.
+        drain: Seconds that callers' handles keep a drained copy running.
     """
 
     name: str
@@ -160,9 +159,9 @@ class ServerConfig:
         return cls(**found)
 
     def budget_of(self, function: Function) -> Budget:
-        """The limits of one function: of the file's `max_calls` and the budget the lower one.
+        """The budget of one function. Of its `max_calls` and the budget's `calls`, the lower holds.
 
-        A budget that was changed since is the last word on all that it limits.
+        A budget that was changed since replaces both where it sets a limit.
         """
         most = function.options.max_calls
         changed = self.changed_budgets.get(function.name)

@@ -1,8 +1,8 @@
-"""One connection of a caller: bytes in, whole requests out, answers back.
+"""One connection of a caller: it reads requests, passes them to the gate and sends answers.
 
-It reads on the leading thread. The thread that has an answer writes it straight to the socket. A
-connection carries one request at a time: a peer that sends more before it has its answer is cut
-off.
+The leading thread reads. The thread that has an answer writes it directly to the socket. A
+connection carries one request at a time: a peer that sends another one before it has its answer is
+disconnected.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Connection(NonBlockingSocket):
     """A connected socket of `caller`.
 
     Attributes:
-        call: The call that was made over it and has no answer yet.
-        busy: Whether a request is being worked on.
-        reserved: Bytes of a body that were announced and have not all come.
+        call: The call over it that has no answer yet.
+        busy: Whether a request is in progress.
+        reserved: The announced size of a body that has not arrived completely.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Connection(NonBlockingSocket):
         self._filled = 0
 
     def on_readable(self) -> None:
-        """Read what came; on the leading thread."""
+        """Read; on the leading thread."""
         try:
             if self._body is not None:
                 self._read_body()
@@ -90,14 +90,14 @@ class Connection(NonBlockingSocket):
         except OSError:
             self.close()
         except Exception:
-            # A fault of the gate itself costs this connection, not the others.
+            # A fault of the gate itself must cost only this connection.
             import traceback
 
             sys.stderr.write(traceback.format_exc())
             self.close()
 
     def _take(self, data: bytes) -> None:
-        """Take the bytes of a request from its first on."""
+        """Read a request whose first bytes are `data`."""
         end = data.find(b"\r\n\r\n", 0, MAX_HEAD)
         if end < 0:
             if len(data) >= MAX_HEAD:
@@ -123,7 +123,7 @@ class Connection(NonBlockingSocket):
         if request.expects and not first:
             self.send(_CONTINUE)
         self._request = request
-        # It grows as bytes come: announcing a large body must cost the peer as much as us.
+        # The buffer grows as bytes arrive, so that a peer cannot reserve memory by announcing it.
         self._body = bytearray(max(len(first), min(request.length, _READ_AT_ONCE)))
         self._body[: len(first)] = first
         self._filled = len(first)
@@ -169,23 +169,23 @@ class Connection(NonBlockingSocket):
             raise WireError("the gate has too many open files to take arrays by descriptor", 503)
 
     def drop_descriptors(self) -> None:
-        """Close descriptors that came and are wanted by nobody."""
+        """Close descriptors that nothing needs."""
         close_all(self.take_descriptors())
 
     def take_descriptors(self) -> list[int]:
-        """The descriptors that came with the request; the taker closes them."""
+        """Remove the descriptors of the request; the taker closes them."""
         taken, self.descriptors = self.descriptors, []
         return taken
 
     def on_clogged(self, clogged: bool) -> None:
-        """Let the caller know whether its peer leaves bytes unread."""
+        """Note for the caller whether this peer leaves bytes unread."""
         if clogged:
             self.caller.clogged.add(self)
         else:
             self.caller.clogged.discard(self)
 
     def on_closed(self) -> None:
-        """Let go of what came, and tell the server."""
+        """Drop a partial request, and tell the gate."""
         self._body = None
         self.drop_descriptors()
         self._gate.unreserve(self)

@@ -1,4 +1,4 @@
-"""The control socket: what the controller may ask of a gate. No jail ever sees it."""
+"""The control socket: what the controller may ask of a gate. No jail can reach it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ._supervisor import Supervisor
 
 _RECORDS_AT_ONCE = 256 << 10
-_NO_FOLLOW = "there is no follow {!r}: it has ended, or nobody asked for it for too long"
+_NO_FOLLOW = "there is no follow {!r}: it was ended, or nobody read it for too long"
 
 
 class Control:
@@ -48,7 +48,7 @@ class Control:
         self._connections: set[HttpConnection] = set()
         self._awaiting_ready: list[HttpConnection] = []
         self._awaiting_records: list[tuple[HttpConnection, str, int]] = []
-        """Who waits for lines: of which follow, and how many lost calls they know of."""
+        """Connections that wait for lines: the follow, and how many lost calls they know of."""
         self._routes: dict[tuple[str, str], Callable[[HttpConnection, Any, str], None]] = {
             ("GET", "ready"): self._get_ready,
             ("GET", "health"): self._get_health,
@@ -72,7 +72,7 @@ class Control:
         self._poller.watch(listener.fileno(), select.EPOLLIN, self._accept)
 
     def forget(self) -> None:
-        """In the forked interface process: close everything of this."""
+        """In a forked process: close all sockets of this."""
         if self._listener is not None:
             self._listener.close()
         for connection in self._connections:
@@ -122,7 +122,7 @@ class Control:
         self.wake_ready()
 
     def wake_ready(self) -> None:
-        """Answer those who wait until the interface is up, if it is or never will be."""
+        """Answer those who wait for the interface, if it is up or never will be."""
         supervisor = self._supervisor
         if supervisor.state in ("starting", "restarting"):
             return
@@ -172,7 +172,7 @@ class Control:
 
         def answered(answer: dict[str, Any]) -> None:
             if "error" in answer and answer["error"].get("busy"):
-                # The interface's process does not know of it: who asks again may use the name.
+                # The interface process did not get the socket, so the name can be used again.
                 supervisor.remove_caller(config.name)
             self._pass_on(connection, answer)
 
@@ -218,7 +218,7 @@ class Control:
         self._supervisor.workers.reload(answered)
 
     def _post_scale(self, connection: HttpConnection, found: Any, _argument: str) -> None:
-        """Have another number of copies; answered once there are as many."""
+        """Change the number of copies; answered once there are as many."""
         check_replicas(found["replicas"])
         self._supervisor.workers.scale(
             found["replicas"], lambda answer: self._pass_on(connection, answer)
@@ -257,7 +257,7 @@ class Control:
         elif scope == "caller" and name in supervisor.callers:
             supervisor.callers[name][1].budget = budget
         else:
-            raise ValueError(f"there is no {scope} {name!r} to give a budget to")
+            raise ValueError(f"there is no {scope} {name!r}, so its budget cannot be set")
         if supervisor.state != "up":
             connection.respond({})
             return
@@ -269,7 +269,7 @@ class Control:
     # --- records -----------------------------------------------------------------------------
 
     def _post_follow(self, connection: HttpConnection, found: Any, identifier: str) -> None:
-        """Record the calls of some callers, for one reader; or those of more callers for it."""
+        """Record the calls of some callers for a new reader, or of more callers for a known one."""
         supervisor = self._supervisor
         if not supervisor.config.record:
             raise ValueError("this interface is served without a record")
@@ -285,7 +285,7 @@ class Control:
         self._tell_recorder({"op": "follow", **message}, answered)
 
     def _post_unfollow(self, connection: HttpConnection, _found: Any, identifier: str) -> None:
-        """End a follow; what it has is removed."""
+        """End a follow, and remove its files."""
         self._end_follow(self._follow(identifier), lambda: connection.respond({}))
 
     def _end_follow(self, follow: Follow, done: Callable[[], None]) -> None:
@@ -305,7 +305,7 @@ class Control:
     def _tell_recorder(
         self, message: dict[str, Any], answered: Callable[[dict[str, Any]], None]
     ) -> None:
-        """Tell the process that records; one that is still loading is told, and not waited for."""
+        """Tell the process that records. The answer of one that is still loading is not awaited."""
         if self._supervisor.state == "up":
             self._supervisor.ask(message, answered)
             return
@@ -314,7 +314,7 @@ class Control:
         answered({})
 
     def end_abandoned(self, now: float) -> None:
-        """End the follows that nobody has asked for in a long time: their readers are gone."""
+        """End the follows that nobody has read for a long time: their readers are gone."""
         for _, identifier, _ in self._awaiting_records:
             self._follow(identifier).asked = now
         for follow in list(self._supervisor.config.follows.values()):
@@ -332,9 +332,9 @@ class Control:
         return f"{self._supervisor.config.record}/{identifier}"
 
     def _post_records(self, connection: HttpConnection, found: Any, identifier: str) -> None:
-        """A follow's lines from an offset on; waits until there are some, or calls were lost.
+        """Answer with a follow's lines from an offset on, once there are some or calls were lost.
 
-        What came before the offset was taken, and so were the files that are named.
+        The reader has taken everything before the offset, and the files that it names.
         """
         follow = self._follow(identifier)
         after = int(found["after"])
@@ -348,20 +348,20 @@ class Control:
         self.wake_records()
 
     def wake_records(self) -> None:
-        """Answer those who wait for new lines of the record."""
+        """Answer those who wait for new lines."""
         waiting, self._awaiting_records = self._awaiting_records, []
         for connection, identifier, known in waiting:
             follow = self._supervisor.config.follows[identifier]
             data = read_lines(self._folder(identifier), follow.taken, _RECORDS_AT_ONCE)
             if data or follow.lost != known:
-                # Only "\n" ends a line: texts may have other characters that Python splits at.
+                # Not `splitlines`, which also splits at other characters that texts may contain.
                 lines = data.decode("utf-8", "surrogatepass").split("\n")[:-1]
                 connection.respond({"lines": lines, "lost": follow.lost, "why": follow.why})
             else:
                 self._awaiting_records.append((connection, identifier, known))
 
     def _post_flush(self, connection: HttpConnection, _found: Any, identifier: str) -> None:
-        """Write down every call that was answered; where a follow's lines then end."""
+        """Write every answered call; answer with the offset at which a follow's lines then end."""
         follow = self._follow(identifier)
 
         def answered(_answer: dict[str, Any]) -> None:
@@ -374,7 +374,7 @@ class Control:
             answered({})
 
     def lose_records(self, calls: int, why: str, identifier: str | None = None) -> None:
-        """Count calls that cannot be recorded: for one follow, or for all where it is not known."""
+        """Count calls that cannot be recorded, for one follow or for all."""
         for follow in self._supervisor.config.follows.values():
             if identifier in (None, follow.id):
                 follow.lose(calls, why)
@@ -383,12 +383,12 @@ class Control:
     def record_lost(
         self, running: list[tuple[int, str, str, float]], ended: str, output: str
     ) -> None:
-        """Add to the record the calls that died with the interface's process.
+        """Record the calls that were lost with the interface process.
 
         Args:
             running: Caller, function, id and start of each.
-            ended: How it ended, as callers are told.
-            output: What it printed last, where callers are not told.
+            ended: How the process ended, as callers are told.
+            output: Its last output, if callers must not see it.
         """
         follows = self._supervisor.config.follows
         names = {index: name for name, (index, _, _) in self._supervisor.callers.items()}

@@ -49,11 +49,11 @@ if TYPE_CHECKING:
     from ._shared import Shared
 
     class Job(Protocol):
-        """What a lane runs: a call, or a batch of calls."""
+        """A call, or a batch of calls."""
 
         @property
         def cause(self) -> str:
-            """Why it must stop; empty if it must not."""
+            """Why it must stop; empty if it need not."""
             ...
 
     class Lane(Runner, Protocol):
@@ -77,7 +77,7 @@ class Executor:
 
     Args:
         gate: Ends calls.
-        shared: Where the supervisor sees what runs.
+        shared: Shows the supervisor which calls run.
         tracebacks: What callers see of the traceback of an exception.
         scrubber: Removes the names of hidden models from replies.
         recorder: Records every call.
@@ -85,8 +85,7 @@ class Executor:
         poisoned: Ends the process after a CUDA error that makes it unusable.
         kills: Whether the supervisor may kill this process for a call that runs past its
             function's timeout.
-        keeps_tracebacks: Whether to keep whole tracebacks for the record although callers do not
-            see them.
+        keeps_tracebacks: Whether the record gets whole tracebacks even if callers do not.
     """
 
     def __init__(
@@ -120,13 +119,12 @@ class Executor:
 
         Args:
             call: The call.
-            mark: Where the supervisor sees that it runs; -1 for nowhere. The mark is given back
-                when the call ends.
+            mark: Its mark in the shared memory; -1 for none. It is given back when the call ends.
             runner: Interrupts it.
             shared_by: How many calls of a batch share its time.
 
         Returns:
-            False if the call must not run. Its caller has its answer then.
+            False if the call must not run. Then its caller has an answer.
         """
         now = _monotonic()
         try:
@@ -165,7 +163,7 @@ class Executor:
             self.gate.loop.wake_by(call.expires)
 
     def watch(self, call: Call, mark: int, now: float, shared_by: int = 1) -> None:
-        """Show the supervisor that a call runs from now on, and when it may kill the process."""
+        """Mark a call as running from now on, and when the supervisor may kill the process."""
         timeout = call.entry.timeout
         kill_at = 0.0 if timeout is None or not self._kills else now + timeout + self.grace
         self.shared.begin(mark, call.place, call.id, now, kill_at, shared_by)
@@ -191,7 +189,7 @@ class Executor:
     def start(
         self, call: Call, mark: int, runner: Runner
     ) -> tuple[list[Any], dict[str, Any]] | None:
-        """Begin a call and check its arguments; None if it does not run and has its answer."""
+        """Begin a call and check its arguments; None if it does not run and was answered."""
         if not self.begin(call, mark, runner):
             return None
         try:
@@ -213,8 +211,7 @@ class Executor:
         Tracebacks begin with this frame, which `raised` leaves out.
 
         Returns:
-            What the code returned, and what it raised. The caller gets every exception,
-            `SystemExit` too.
+            The result, and the exception. The caller gets every exception, also `SystemExit`.
         """
         try:
             try:
@@ -227,7 +224,7 @@ class Executor:
                 lane.leave(job)
                 return None, error
         except Stopped as stopped:
-            # The interrupt came between the function's last step and ours.
+            # The interrupt came after the function had ended and before `leave`.
             lane.leave(job)
             return None, stopped
         return value, None
@@ -247,12 +244,12 @@ class Executor:
             call: The call.
             value: What the function returned.
             raised: What the function raised.
-            refused: Why the gate ended the call. It goes before the other two.
+            refused: Why the gate ended the call. It takes precedence over the other two.
             seconds: How long the function ran for this call; by default, since it began.
         """
         ended = _monotonic()
         if call.state == DONE:
-            # Its caller has an answer already, so nobody would get this one.
+            # Its caller was answered before, so nobody gets this reply.
             reply = Reply(200, b"")
         elif refused is not None and not call.cause:
             reply = self.refusal(refused)
@@ -277,7 +274,7 @@ class Executor:
             call.owner.check_unread()
         try:
             value: Any = None
-            # Libraries send a list. An object was written by hand or by a peer that has only JSON.
+            # Libraries send a list. Peers that only have JSON send an object.
             plain = not call.frames
             if type(call.body) is bytes and not call.buffers:
                 value = decode_plain_call(call.body)
@@ -314,7 +311,7 @@ class Executor:
         """The error for the caller if checking its arguments raised `error`."""
         if isinstance(error, GateError):
             return error
-        # A validator of the user's own, which may raise anything, or no memory.
+        # A validator of the user may raise anything, and memory may run out.
         return ArgumentError(
             f"{entry.name}() was not called, checking its arguments failed:"
             f" {type(error).__name__}: {error}"
@@ -335,17 +332,17 @@ class Executor:
                 scrub=self.scrub,
             )
             text = b'{"result":%s}' % self.scrubbed(text)
-        except Exception as error:  # properties of the user's classes, memory
+        except Exception as error:  # from properties of the user's classes, or lack of memory
             return self.unsendable(call, error)
         return self.laid_out(call, text, buffers)
 
     def laid_out(self, call: Call, text: bytes, buffers: list[Any]) -> Reply:
-        """The reply with the text of a result and its buffers, or why they cannot be sent."""
+        """The reply with the text of a result and its buffers, or why these cannot be sent."""
         reply = Reply(200, text)
         try:
             if buffers:
                 reply.add_buffers(buffers, self._pool(call))
-        except Exception as error:  # memory, a GPU's copy
+        except Exception as error:  # from copying off a GPU, or lack of memory
             reply.give_up()
             return self.unsendable(call, error)
         return reply
@@ -374,7 +371,7 @@ class Executor:
         return Reply(status, self.scrubbed(text), type(error).__name__)
 
     def fault(self, error: Exception) -> Reply:
-        """The reply for a fault of the gate itself, so that no caller waits for ever."""
+        """The reply for a fault of the gate itself, so that no caller waits forever."""
         import traceback
 
         sys.stderr.write(traceback.format_exc())
@@ -406,8 +403,8 @@ class Executor:
 
         Args:
             call: The call.
-            reply: What its caller is told.
-            ended: When its function was done (monotonic).
+            reply: The answer for its caller.
+            ended: When its function ended (monotonic).
             seconds: How long it ran for this call; by default, since it began.
         """
         mark = call.mark
@@ -421,7 +418,7 @@ class Executor:
             self.marks.give(mark)
 
     def check_poisoned(self, error: BaseException) -> None:
-        """End the process if a CUDA error has made it unusable; every further call would fail."""
+        """End the process if a CUDA error has made it unusable, so that every call would fail."""
         if not uses_gpu():
             return
         try:
@@ -445,5 +442,5 @@ def bind_fetch(args: list[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict
 
 
 def fetch(part: Any) -> Any:
-    """What `POST /v1/fetch/<handle>` runs: the part was already taken with the arguments."""
+    """The target of `POST /v1/fetch/<handle>`: `bind_fetch` has already taken the part."""
     return part

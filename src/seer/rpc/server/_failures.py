@@ -1,7 +1,7 @@
-"""Exceptions as data: what a caller may learn of a failure, and with which status.
+"""Exceptions as data: what a caller learns about a failure, and the status of the response.
 
-A class is never named so that the other side would import it: the name travels as text, with the
-builtin exceptions it derives from, and the caller builds a class of its own from those.
+The client never imports a class by its name. It gets the name as text, with the builtin exceptions
+that the class derives from, and makes a class of its own from those.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def refusal(error: GateError) -> Reply:
 
 
 def uses_gpu() -> bool:
-    """Whether this process has a GPU in use."""
+    """Whether this process uses a GPU."""
     torch = sys.modules.get("torch")
     cuda = getattr(torch, "cuda", None)
     return cuda is not None and cuda.is_initialized()
@@ -113,7 +113,7 @@ _classes: dict[type[BaseException], str] = {}
 
 
 def _class_text(kind: type[BaseException]) -> str:
-    """What an error says of its class: the name, and the builtin ones that it derives from."""
+    """The JSON fields for a class: its name, and the builtin classes it derives from."""
     text = _classes.get(kind)
     if text is None:
         names = [c.__name__ for c in kind.__mro__ if getattr(builtins, c.__name__, None) is c]
@@ -125,14 +125,14 @@ def _class_text(kind: type[BaseException]) -> str:
 
 
 def render(error: BaseException, skip: int) -> str:
-    """The traceback as Python prints it, made without re-reading files and without carets.
+    """The traceback as Python prints it, but without carets.
+
+    The standard module takes about 180 us for this, several times as long as a call. It is used
+    only if an exception has more than frames: causes, groups, notes or a syntax error.
 
     Args:
         error: The exception.
         skip: How many of the outermost frames are Seer's own.
-
-    The standard module takes some 180 us for this, several times a whole call; it is used where an
-    exception has more to show than frames (causes, groups, notes, syntax errors).
     """
     if (
         error.__cause__ is not None
@@ -145,7 +145,7 @@ def render(error: BaseException, skip: int) -> str:
 
 
 def render_names(error: BaseException, skip: int) -> str:
-    """The traceback with the names of functions and numbers of lines, without files and source.
+    """The traceback with the names of functions and line numbers, without files and source.
 
     Args:
         error: The exception.
@@ -226,7 +226,7 @@ def _load(filename: str) -> list[str]:
 
 
 def forget_sources() -> None:
-    """Read source lines again from now on, and keep no class of a file that was loaded before."""
+    """Forget source lines and classes of the file that was loaded before."""
     import linecache
 
     _lines.clear()

@@ -1,8 +1,8 @@
-"""Who follows the calls of a gate, and the files in which lines wait until they are taken.
+"""Follows, and the files in which their lines wait until the controller takes them.
 
-A follow is a run's subscription to the calls of some callers. Its lines and large values are in a
-folder of its own, from where the controller takes them; what was taken is removed. The interface
-process writes such a folder, the supervisor reads it, and writes to it only while there is no
+A follow is a run's subscription to the calls of some callers. Its lines and large values are in its
+own folder. The controller reads them, and what it has taken is removed. The interface process
+writes to the folder and the supervisor reads it. The supervisor writes only while there is no
 interface process.
 """
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 ABANDONED = 600.0
-"""Seconds without a question about a follow after which it is ended."""
+"""Seconds after which a follow that nobody reads is ended."""
 SEGMENT = 64 << 20
-"""Bytes of lines in one file, after which the next one begins."""
+"""Bytes of lines in one file, after which a new file begins."""
 _ENDING = ".jsonl"
 
 
@@ -27,13 +27,13 @@ class Follow:
 
     Attributes:
         id: Its name, and that of its folder.
-        names: Callers whose calls it wants, by name.
-        prefix: Callers that begin with this are wanted too, unless an older follow has them; empty
-            for none.
-        lost: How many calls could not be written down.
-        why: Why not, the last time.
-        taken: Up to which offset its lines were taken.
-        asked: When the controller asked for it last (monotonic).
+        names: The names of the callers whose calls it gets.
+        prefix: It also gets the calls of callers whose names begin with this, unless another
+            follow names them or an older one has the same prefix; empty for none.
+        lost: How many calls could not be recorded.
+        why: Why the last of them could not be recorded.
+        taken: The offset up to which its lines were taken.
+        asked: When the controller last asked for it (monotonic).
     """
 
     __slots__ = ("asked", "id", "lost", "names", "prefix", "taken", "why")
@@ -48,7 +48,7 @@ class Follow:
         self.asked = time.monotonic()
 
     def lose(self, calls: int, why: str) -> None:
-        """Count calls that are not in its lines and never will be."""
+        """Count calls that could not be recorded."""
         self.lost += calls
         self.why = why
 
@@ -56,8 +56,8 @@ class Follow:
 def followers(follows: dict[str, Follow], caller: str) -> list[str]:
     """The ids of the follows that get the calls of a caller.
 
-    A caller that several follows name is in each of them: two runs may share a session. A caller
-    that only prefixes match, the user's own script, is in one.
+    If several follows name a caller, each gets its calls: two runs may share a session. If only
+    prefixes match (the user's own script), the first of these follows gets them.
     """
     named = [follow.id for follow in follows.values() if caller in follow.names]
     if named:
@@ -67,7 +67,7 @@ def followers(follows: dict[str, Follow], caller: str) -> list[str]:
 
 
 def segments(folder: str) -> list[int]:
-    """The offsets at which the files of a follow's lines begin."""
+    """The offsets at which the files of a follow begin."""
     try:
         names = os.listdir(folder)  # noqa: PTH208 (import time)
     except OSError:
@@ -76,7 +76,7 @@ def segments(folder: str) -> list[int]:
 
 
 def segment_path(folder: str, start: int) -> str:
-    """Where the lines from an offset on are."""
+    """The path of the file that begins at an offset."""
     return f"{folder}/{start}{_ENDING}"
 
 
@@ -84,7 +84,7 @@ class LineWriter:
     """Appends lines to a follow's files.
 
     Args:
-        folder: The follow's folder; made with the first line.
+        folder: The follow's folder; it is made with the first line.
     """
 
     def __init__(self, folder: str) -> None:
@@ -94,12 +94,12 @@ class LineWriter:
         self._size = 0
 
     def append(self, lines: list[bytes]) -> tuple[int, OSError | None]:
-        """Write lines; how many are written, and why the others are not."""
+        """Write lines; how many were written, and the error of the others."""
         try:
             self._open()
             self._write(b"".join(lines))
         except OSError:
-            # Those that fit are kept.
+            # Keep as many as fit.
             return self._append_singly(lines)
         return len(lines), None
 
@@ -135,7 +135,7 @@ class LineWriter:
             while written < len(data):
                 written += os.write(self._fd, data[written:])
         except OSError:
-            # Whole lines only: what was begun is taken back.
+            # Remove a line that is not complete.
             os.ftruncate(self._fd, self._size)
             raise
         self._size += written
@@ -148,7 +148,7 @@ class LineWriter:
 
 
 def read_lines(folder: str, after: int, most: int) -> bytes:
-    """Whole lines from an offset on, about `most` bytes of them; empty where there are none."""
+    """Complete lines from an offset on, about `most` bytes; empty if there are none."""
     starts = [start for start in segments(folder) if start <= after]
     for start in starts[-1:]:
         try:
@@ -177,7 +177,7 @@ def end_of(folder: str) -> int:
 
 
 def discard(folder: str, after: int, files: Iterable[int]) -> int:
-    """Remove lines before an offset and large values, by number; how many bytes of values."""
+    """Remove files before an offset, and large values by number; the bytes of these values."""
     freed = 0
     for number in files:
         path = f"{folder}/blobs/{int(number)}"
@@ -195,7 +195,7 @@ def discard(folder: str, after: int, files: Iterable[int]) -> int:
 
 
 def remove_folder(folder: str) -> None:
-    """Remove a folder with all in it, where there is one."""
+    """Remove a folder and everything in it, if it exists."""
     try:
         entries = list(os.scandir(folder))
     except OSError:

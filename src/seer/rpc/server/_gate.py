@@ -1,4 +1,4 @@
-"""The gate itself: which requests there are, who may make them, and what becomes of each.
+"""The gate: which requests callers can make, and how each is handled.
 
 Everything that a caller can reach is in `_ROUTES` and in the table of exposed functions. The gate
 runs on the leading thread. The executor and its lanes run the functions.
@@ -58,11 +58,11 @@ MAX_CALLS = 2048
 
 
 def _check_load(caller: Caller) -> None:
-    """Refuse a call of a caller that asks for more than it takes.
+    """Refuse a call of a caller that has too much in progress.
 
     Raises:
-        WireError: It has too many calls.
-        GateBusyError: It has too many answers that it does not read.
+        WireError: The caller has too many calls.
+        GateBusyError: The caller leaves too many answers unread.
     """
     if len(caller.calls) >= MAX_CALLS:
         raise WireError(f"this caller has {MAX_CALLS} calls that have not ended", 429)
@@ -73,16 +73,16 @@ class Gate:
     """Answers the requests of all callers.
 
     Args:
-        epoch: The name of this incarnation of the interface.
-        fetch: What fetching a handle runs.
+        epoch: The id of this interface process.
+        fetch: The entry for fetching a handle.
         meter: Counts what the whole interface uses.
         submit: Hands a call to its lane.
         loop: For timers.
-        spares: Makes array slots ahead.
-        shared: Where the supervisor sees what runs.
-        patience: Seconds that a function which was told to stop is given before its caller is
+        spares: Makes array slots in advance.
+        shared: Shows the supervisor which calls run.
+        patience: Seconds that a function gets to stop when it is told to. Then its caller is
             answered without it.
-        recorder: Writes down every call and every refused request.
+        recorder: Records every call and every refused request.
         call_kind: The class of its calls.
     """
 
@@ -125,7 +125,7 @@ class Gate:
     # --- requests ----------------------------------------------------------------------------
 
     def handle(self, connection: Connection, request: Request, body: bytes | bytearray) -> None:
-        """Work on a whole request; on the leading thread."""
+        """Handle a complete request; on the leading thread."""
         path = request.path
         try:
             if request.unusual:
@@ -150,13 +150,13 @@ class Gate:
                 connection.caller.handles.free(handle)
 
     def look_at_budgets(self) -> None:
-        """Notice budgets that were changed."""
+        """Apply budgets that were changed."""
         for caller in list(self.callers.values()):
             for tally in list(caller.tallies.values()):
                 tally.look()
 
     def expose(self, entries: dict[str, Entry], schema: dict[str, Any]) -> None:
-        """Serve these functions from now on; `schema` is the JSON form that describes them."""
+        """Serve these functions from now on; `schema` describes them as JSON."""
         self.entries = entries
         self.schema = json.dumps({"result": for_callers(schema)}).encode()
         self._paths = {_CALL + name: entry for name, entry in entries.items()}
@@ -222,10 +222,10 @@ class Gate:
         self._submit(call)
 
     def _check_detached(self, caller: Caller, entry: Entry, now: float) -> None:
-        """Start no call of a caller that still has a detached function running.
+        """Refuse a call of a caller whose detached function still runs.
 
         Raises:
-            StillRunningError: There is one.
+            StillRunningError: One still runs.
         """
         with caller.lock:
             before = next(iter(caller.detached), None)
@@ -233,7 +233,7 @@ class Gate:
             raise still_running(entry.name, before, now)
 
     def _repeated(self, connection: Connection, request: Request, entry: Entry) -> bool:
-        """Whether the call's id is known: then it is never executed again."""
+        """Answer a call whose id is known, instead of running it again; False for a new id."""
         caller = connection.caller
         running = caller.calls.get(request.call)
         kept = None if running is not None else caller.results.get(request.call, _monotonic())
@@ -266,12 +266,12 @@ class Gate:
         """Send the answer of a call that has ended.
 
         Raises:
-            CallLostError: It is not kept.
+            CallLostError: The answer was not kept.
         """
         if reply is None:
             raise CallLostError(
-                f"the call {call!r} was executed, and its result is not kept (streams, what is very"
-                " large, and arrays whose connection was lost, are not); it is not executed again"
+                f"the call {call!r} was executed and is not executed again, but its result was not"
+                " kept (streams, very large results and arrays of lost connections are not kept)"
             )
         self.send_reply(connection, reply)
 
@@ -387,7 +387,7 @@ class Gate:
     # --- connections -------------------------------------------------------------------------
 
     def refuse(self, connection: Connection, error: WireError) -> None:
-        """Answer what broke the protocol, and close."""
+        """Answer a request that broke the protocol, and close the connection."""
         kind = GateBusyError if error.status in (429, 503) else ProtocolError
         self.note(connection.caller, "", kind(str(error)))
         connection.closing = True
@@ -397,7 +397,11 @@ class Gate:
         self.answer_text(connection, error.status, error_text(kind.__name__, str(error)))
 
     def reserve(self, connection: Connection, request: Request) -> None:
-        """Agree to a body of the announced length."""
+        """Reserve room for a body of the announced length.
+
+        Raises:
+            WireError: The caller may not hold so many bytes more.
+        """
         room = connection.caller.room()
         if request.length > room:
             raise WireError(
@@ -410,7 +414,7 @@ class Gate:
         connection.reserved = request.length
 
     def unreserve(self, connection: Connection) -> None:
-        """Forget what was reserved for a body."""
+        """Free the room for a body that has arrived, or never will."""
         reserved, connection.reserved = connection.reserved, 0
         if reserved:
             with connection.caller.lock:
@@ -422,7 +426,7 @@ class Gate:
         if pool is None:
             pool = connection.pool = Pool(allowance, self._spares)
             if connection.closed:
-                # It was lost meanwhile, so nobody else would close this one.
+                # The connection was lost meanwhile, so nothing else would close the pool.
                 pool.close()
         return pool
 
@@ -436,7 +440,7 @@ class Gate:
                 connection.caller.results.drop(call)
 
     def lost(self, connection: Connection) -> None:
-        """A connection is closed: its arrays go, and its call is cancelled unless it may linger."""
+        """Release the arrays of a closed connection; cancel its call unless that may linger."""
         caller = connection.caller
         caller.connections.discard(connection)
         for call in connection.slot_calls.values():
@@ -460,7 +464,7 @@ class Gate:
     # --- time --------------------------------------------------------------------------------
 
     def due(self, now: float) -> None:
-        """Look at all calls: deadlines, keep-alives, callers that are gone, batches."""
+        """Check all calls: deadlines, keep-alives, callers that are gone, batches."""
         next_at = float("inf")
         for gather in self.gathers:
             next_at = min(next_at, gather.due(now))
@@ -488,10 +492,10 @@ class Gate:
     # --- how calls end -----------------------------------------------------------------------
 
     def stop_call(self, call: Call, cause: str) -> None:
-        """Stop a call: take it out of the queue, or raise in its function.
+        """Stop a call: remove it from its queue, or raise in its function.
 
-        A caller that stops waiting never costs others the process. If the function does not stop,
-        the caller is answered anyway, a moment later: see `detach_call`.
+        A caller that stops waiting never costs other callers the process. If the function does not
+        stop, its caller is answered a moment later anyway: see `detach_call`.
         """
         state = call.stop(cause)
         if state == DONE:
@@ -504,25 +508,25 @@ class Gate:
         self.loop.wake_by(min(call.detach_at, call.expires))
 
     def _interrupt(self, call: Call) -> None:
-        """Have what runs a call raise in its function."""
+        """Let the lane of a call raise in its function."""
         if _monotonic() >= call.timeout_at:
-            # The supervisor has the process if this does not help either.
+            # If this does not help, the supervisor kills the process.
             call.expires = float("inf")
         runner = call.runner
         if runner is not None:
             runner.interrupt(call)
 
     def detach_call(self, call: Call, now: float) -> None:
-        """Answer the caller of a function that did not stop when told to; it runs on."""
+        """Answer the caller of a function that did not stop when told to. The function runs on."""
         reply = refusal(call.stop_error(now, runs_on=True))
         self.finish(call, reply, now, self._ran_for(call, now), runs_on=True)
 
     def _ran_for(self, call: Call, now: float) -> float:
-        """What a call that runs is charged for up to now."""
+        """The seconds that a running call has used."""
         return (now - call.started_at) / call.batch
 
     def refuse_call(self, call: Call, error: GateError) -> None:
-        """End a call that was not executed."""
+        """End a call that is not executed."""
         self.finish(call, refusal(error), _monotonic(), 0.0)
 
     def finish(
@@ -530,14 +534,14 @@ class Gate:
     ) -> None:
         """Settle the budget, the record and the reply of a call, however it ends; on any thread.
 
-        A call whose function runs on after its caller was answered comes here twice: with
-        `runs_on`, and when the function has ended, which then only counts what it used since.
+        A detached call gets here twice: with `runs_on` when its caller is answered, and again when
+        its function has ended. The second time only charges what it used since.
 
         Args:
             call: The call.
-            reply: What its caller is told.
-            ended: When its function was done, or its caller stopped waiting (monotonic).
-            seconds: How long the function ran for it up to then, in all.
+            reply: The answer for its caller.
+            ended: When its function ended, or its caller stopped waiting (monotonic).
+            seconds: How long the function had run for it by then, in all.
             runs_on: Whether the function still runs.
         """
         gpu = call.gpu or ("torch" in sys.modules and uses_gpu())
@@ -552,7 +556,7 @@ class Gate:
             self._forget(call)
 
     def _answer(self, call: Call, reply: Reply, ended: float, seconds: float) -> None:
-        """Record the reply of a call, keep it, and send it to the connections that wait for it."""
+        """Record the reply of a call, keep it, and send it to all connections that wait for it."""
         size = call.bytes_in + reply.size
         if not call.started_at:
             call.tally.give_back()
@@ -570,7 +574,7 @@ class Gate:
         recorder = self._recorder
         if recorder is not None:
             recorder.hold(reply)
-            # Before the answer: who has it may ask at once for everything that was answered.
+            # Before the answer is sent: its reader may ask at once for all answered calls.
             recorder.add(call, reply, ended, seconds, call.bytes_in + reply.size)
         for connection in call.owner.answer(call, reply, ended):
             if reply.slot is not None and reply.pool is connection.pool:
@@ -578,11 +582,11 @@ class Gate:
             self.send_reply(connection, reply, self.run_headers(call))
 
     def run_headers(self, _call: Call) -> bytes:
-        """Header lines for the reply that say how a call ran; callers of the interface get none."""
+        """Header lines that tell the front how a call ran. Callers do not get them."""
         return b""
 
     def _forget(self, call: Call) -> None:
-        """Let go of what a call held that neither runs nor waits any more."""
+        """Release what a finished call holds."""
         if call.buffers:
             call.buffers = ()
 
@@ -626,7 +630,7 @@ class Gate:
             self.loop.post(connection.finish)
 
     def _send_whole(self, connection: Connection, reply: Reply, prefix: bytes) -> None:
-        """Send a reply that may have buffers; those whose descriptor cannot be passed go inline."""
+        """Send a reply that may have buffers; inline if a descriptor cannot be passed."""
         closing = connection.closing
         pool = connection.pool
         if reply.slot is None or pool is None or reply.pool is not pool:
@@ -641,14 +645,14 @@ class Gate:
             return
         except OSError:
             connection.send_parts(reply.unshared().message(prefix, close=closing), ())
-        # The caller does not know of the slot, so it is free, and no answer for a later request.
+        # The caller never got the slot, which is free again, so the reply cannot be sent twice.
         call = connection.slot_calls.pop(reply.slot.index, None)
         if call is not None:
             connection.caller.results.drop(call)
         pool.release(reply.slot.index)
 
     def note(self, caller: Caller, path: str, error: GateError) -> None:
-        """Have a refused request recorded."""
+        """Record a refused request."""
         if self._recorder is not None:
             self._recorder.refused(caller, path, type(error).__name__, str(error))
 
@@ -667,8 +671,8 @@ _ROUTES: dict[tuple[str, str, int], Callable[..., None]] = {
 
 
 def _show_life(call: Call) -> None:
-    """Let those who wait for a call know that it goes on."""
-    # Under the lock, so that it comes neither before the head of a stream nor after its end.
+    """Tell those who wait for a call that it still runs."""
+    # Under the lock, so that this is sent neither before the head of a stream nor after its end.
     with call.owner.lock:
         if call.state != DONE:
             for connection in call.connections:

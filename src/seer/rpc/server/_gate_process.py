@@ -1,7 +1,7 @@
 """What all processes with a gate have in common, and what the supervisor asks of them.
 
-Such a process has a gate, its callers, a loop and perhaps a record. A subclass says what becomes of
-a call: whether a function runs here or a copy is asked.
+Such a process has a gate, its callers, a loop and perhaps a recorder. A subclass decides where a
+call runs: here, or in a copy.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 
 
 DETACH_AFTER = 0.5
-"""Seconds at most that a function which was told to stop is given before its caller is answered."""
+"""The most seconds that a function gets to stop before its caller is answered without it."""
 
 
 def settle_process() -> None:
-    """In a process just forked from the supervisor: its own signals, and whole lines of output."""
+    """In a new process of the supervisor: set its signals, and write its output line by line."""
     for name in ("SIGTERM", "SIGCHLD"):
         signal.signal(getattr(signal, name), signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -108,7 +108,7 @@ class GateProcess:
         spares: Spares,
         call_kind: type[Call] = Call,
     ) -> Gate:
-        """A gate of `kind`; `fetch` is what fetching a handle runs and what binds its arguments."""
+        """A gate of `kind`; `fetch` has the target and the binder for fetching a handle."""
         cells = shared.cells
         target, bind = fetch
         counts = Meter("fetching", Budget(), cells, shared.meter_base(FETCH_METER))
@@ -133,11 +133,11 @@ class GateProcess:
         )
 
     def _detach_after(self) -> float:
-        # The caller of a function that is killed after its grace period is told before.
+        # The caller must be answered before the process is killed at the end of the grace period.
         return min(DETACH_AFTER, self._config.grace / 2)
 
     def _notify(self, message: dict[str, Any]) -> None:
-        """Tell the supervisor something; on any thread."""
+        """Send a message to the supervisor; on any thread."""
         self.loop.post(lambda: self._tell(message))
 
     def _tell(self, message: dict[str, Any]) -> None:
@@ -147,20 +147,20 @@ class GateProcess:
             self.loop.stop()
 
     def _serve(self, ready: dict[str, Any]) -> None:
-        """Say `ready`, and serve until told to stop or until the supervisor is gone."""
+        """Send `ready`, and serve until told to stop or until the supervisor is gone."""
         self.loop.watch(self._channel.fileno(), select.EPOLLIN, self._on_channel)
-        # What is loaded now stays: the collector need not look at it again with every sweep.
+        # What is loaded now stays, so the collector need not look at it with every sweep.
         gc.collect()
         gc.freeze()
         self._channel.send(ready)
         self.loop.run()
 
-    # --- what the supervisor says ------------------------------------------------------------
+    # --- messages of the supervisor ----------------------------------------------------------
 
     def _on_channel(self, _events: int) -> None:
         messages = self._channel.receive()
         if messages is None:
-            # The supervisor is gone, and with it the machine's reason to run this.
+            # The supervisor is gone, so nobody needs this process.
             os._exit(0)
         for message in messages:
             self._operations[message["op"]](message)
@@ -221,12 +221,11 @@ class GateProcess:
 class Withheld:
     """Closes the gate's descriptors in processes that functions fork.
 
-    A worker of a process pool or of a data loader lives on when the interface's process is killed.
-    With a copy of a caller's connection it would keep that open, and the caller would wait for
-    ever.
+    A worker of a process pool or of a data loader lives on when the interface process is killed. If
+    it had a caller's connection, it would keep that open, and the caller would wait forever.
 
     Args:
-        descriptors: What to withhold until `loop` is set; then, what the loop watches.
+        descriptors: What to close until `loop` is set. After that, all that the loop watches.
     """
 
     def __init__(self, *descriptors: int) -> None:
@@ -235,11 +234,12 @@ class Withheld:
         os.register_at_fork(after_in_child=self._let_go)
 
     def _let_go(self) -> None:
-        """In the forked process: replace each descriptor by one of /dev/null. Closing them instead
-        would free their numbers for reuse while objects of the gate still have them.
+        """In the forked process: replace each descriptor by one of /dev/null.
+
+        Closing them would free their numbers for reuse while objects of the gate still have them.
         """
         found = self._descriptors if self.loop is None else self.loop.descriptors()
-        # The processes that this one forks in turn have none of them any more.
+        # Processes that this one forks do not have them.
         self._descriptors, self.loop = (), None
         nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         for descriptor in found:

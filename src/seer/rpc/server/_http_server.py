@@ -1,7 +1,7 @@
-"""A small HTTP server for the supervisor: the control socket, and callers while nobody serves them.
+"""The supervisor's HTTP server: for the control socket, and for callers while no interface runs.
 
-The peers of the control socket are trusted; those of the callers' sockets are not, and get one
-answer each and a closed connection.
+Peers of the control socket are trusted. Peers of the callers' sockets are not: a connection gets
+one answer and is closed.
 """
 
 from __future__ import annotations
@@ -56,27 +56,26 @@ class Poller:
             try:
                 handler(events)
             except Exception:
-                # The supervisor survives its own faults: nothing else is left when the interface
-                # has failed.
+                # The supervisor must survive its own faults, because nothing watches over it.
                 import traceback
 
                 os.write(2, traceback.format_exc().encode())
 
     def close(self) -> None:
-        """Close it, in a child that does not need it."""
+        """Close it, in a forked process."""
         self.epoll.close()
 
 
 class HttpConnection(NonBlockingSocket):
-    """One connection: reads a request, has it handled, sends the answer.
+    """One connection: it reads a request, passes it to the handler and sends the answer.
 
     Args:
         connected: The socket.
         poller: Reports its events.
         handler: Answers a request.
         prefix: The lines that follow the status line of every answer.
-        once: Whether the connection ends with its first answer, which does not wait for a body.
-        on_close: Told when it is closed.
+        once: Whether the connection is closed after one answer, without waiting for the body.
+        on_close: Called when it is closed.
     """
 
     def __init__(
@@ -129,7 +128,7 @@ class HttpConnection(NonBlockingSocket):
             self._in = self._in[end + 4 :]
         request = self._request
         if self._once:
-            # The answer does not depend on the body, which may be large: do not wait for it.
+            # The answer does not depend on the body, which may be large, so it is not awaited.
             self.closing = True
             self._handler(self, request, b"")
         elif len(self._in) >= request.length:

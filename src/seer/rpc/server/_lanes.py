@@ -1,9 +1,9 @@
 """Lanes that are threads, and how a function is interrupted there.
 
 The main lane is the thread that imported the interface. A real-time signal interrupts it, which
-also ends a sleep or a blocking read. Functions with `max_concurrency` above one have threads of
-their own. Those can be interrupted only between two bytecodes. Calls wait for a lane in a queue
-that is fair between callers: a caller that floods it waits only for itself.
+also ends a sleep or a blocking read. Functions with `max_concurrency` above one have their own
+threads, which can be interrupted only between two bytecodes. Calls wait for a lane in a queue that
+is fair between callers: a caller that floods it delays only itself.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class FairQueue:
     """Jobs of many owners, given out one owner after the other. Safe on any thread.
 
     Attributes:
-        turns: The owners that have jobs, in the order of their turns. To look at only.
-        count: How many jobs there are. To look at only.
+        turns: The owners that have jobs, in the order of their turns; read-only.
+        count: How many jobs there are; read-only.
     """
 
     __slots__ = ("_lock", "_queues", "count", "turns")
@@ -73,7 +73,7 @@ class FairQueue:
             return job
 
     def discard(self, call: Call) -> None:
-        """Take out a call that will not run, if it is still here."""
+        """Remove a call that will not run, if it is still here."""
         with self._lock:
             queue = self._queues.get(call.owner)
             if queue is None or call not in queue:
@@ -106,7 +106,7 @@ class MainLane:
             raise Stopped
 
     def interrupt(self, call: Any) -> None:
-        """Stop `call` if the main thread runs its user code; called from another thread."""
+        """Interrupt `call` if the main thread runs its user code; called from another thread."""
         if self._inside is call:
             self._stop = call
             signal.pthread_kill(self._ident, STOP_SIGNAL)
@@ -121,7 +121,7 @@ class MainLane:
 
 
 class ThreadLanes:
-    """Runs the calls of one function on threads of its own."""
+    """Runs the calls of one function on its own threads."""
 
     def __init__(self, executor: Executor, count: int, name: str) -> None:
         self._executor = executor
@@ -156,7 +156,7 @@ class ThreadLanes:
             self._idents[call] = get_ident()
 
     def leave(self, call: Call) -> None:
-        """Note that the thread has left user code; an interrupt that came too late is undone."""
+        """Note that the thread has left user code; an interrupt that is too late is undone."""
         with self._lock:
             if self._idents.pop(call, None) is not None and call.cause:
                 _raise_in(get_ident(), None)
@@ -164,7 +164,7 @@ class ThreadLanes:
     def _work(self) -> None:
         while self._tokens.get():
             call = self._queue.pop()
-            # A call that was stopped while it waited is not in the queue any more.
+            # A call that was stopped while it waited was removed from the queue.
             if call is not None:
                 self._executor.run(call, self._executor.marks.take(), self)
 

@@ -1,7 +1,7 @@
 """The callers' listening sockets, which stay open while the interface is restarted.
 
-While an interface process runs it accepts on them itself. While there is none, the supervisor
-answers here: one answer for each connection, and then it is closed.
+A running interface process accepts connections itself. While there is none, the supervisor does: it
+sends one answer over each connection, and closes it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BACKLOG = 1024
 
 
 def listen(path: str, mode: int) -> socket.socket:
-    """A listening, non-blocking Unix socket at `path`; what was there before is replaced.
+    """A listening, non-blocking Unix socket at `path`; an existing file is replaced.
 
     Raises:
         OSError: The folder does not exist or cannot be written to.
@@ -36,7 +36,7 @@ def listen(path: str, mode: int) -> socket.socket:
     folder, name = os.path.split(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
-        # Addresses have at most 107 bytes; through its folder's descriptor any path is short.
+        # An address may have 107 bytes. Through a descriptor of its folder, a path is short.
         fd = os.open(folder or ".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             short = f"/proc/self/fd/{fd}/{name}"
@@ -55,7 +55,7 @@ def listen(path: str, mode: int) -> socket.socket:
 
 
 MAX_WAITING = 256
-"""Connections that are kept open here while they have not sent a request."""
+"""Connections without a request that are kept open here."""
 
 
 class CallerSockets:
@@ -64,7 +64,7 @@ class CallerSockets:
     Args:
         poller: Reports connections and requests.
         handler: Answers a request.
-        epoch: Gives the incarnation that answers name.
+        epoch: Gives the epoch for the answers.
         most: How many callers there can be at a time.
 
     Attributes:
@@ -78,19 +78,19 @@ class CallerSockets:
         self._most = most
         self._next = 0
         self._freed: deque[int] = deque()
-        """Numbers of callers that are gone, in that order."""
+        """The numbers of callers that are gone, in the order in which they went."""
         self._poller = poller
         self._handler = handler
         self._epoch = epoch
         self._answering = False
         self._waiting: dict[HttpConnection, None] = {}
-        """Connections that wait for a request; in the order they came."""
+        """Connections without a request, oldest first."""
 
     def add(self, config: CallerConfig) -> int:
         """Make a socket for a caller; the caller's number.
 
-        A number is used again only when all others were: a function of a caller that has gone may
-        still run, and is counted under it.
+        A number is reused only after all others: a function of a caller that is gone may still run,
+        and is charged to its number.
 
         Raises:
             OSError: The socket cannot be made.
@@ -99,7 +99,7 @@ class CallerSockets:
         if config.name in self.callers:
             raise ValueError(f"there is a caller {config.name!r} already")
         if self._next == self._most and not self._freed:
-            raise ValueError(f"there are {self._most} callers, and there can be no more at a time")
+            raise ValueError(f"there are {self._most} callers already, which is the maximum")
         listener = listen(config.socket, 0o666)
         if self._next < self._most:
             index = self._next
@@ -124,7 +124,7 @@ class CallerSockets:
             os.unlink(config.socket)  # noqa: PTH108 (import time)
 
     def forget(self) -> None:
-        """In the forked interface process: close what is the supervisor's alone."""
+        """In a forked process: close what only the supervisor uses."""
         for waiting in self._waiting:
             waiting.socket.close()
 
@@ -148,7 +148,7 @@ class CallerSockets:
         except OSError:
             return
         if len(self._waiting) >= MAX_WAITING:
-            # The connection that has waited longest has sent no request; others have been answered.
+            # The oldest one. It has sent no request; connections with one have been answered.
             next(iter(self._waiting)).close()
         connection = HttpConnection(
             connected,

@@ -1,13 +1,13 @@
-"""The heart of the interface process: who watches the sockets, and who runs the functions.
+"""The event loop of the interface process: who watches the sockets, and who runs the functions.
 
 Functions that run one at a time run on the main thread, the one that imported the module. While it
-is free it also watches the sockets, so a short call costs no change of threads at all. A second
-thread, the relief, looks at it every few milliseconds: when the main thread is stuck in a
-function, the relief takes over the sockets, so that health, budget and cancel are answered
-at once, and gives them back with the next call that finds the main thread free. While nothing
-runs, the relief is parked and costs nothing.
+is free, it also watches the sockets, so a short call needs no change of threads. A second thread,
+the relief, checks it every few milliseconds. If the main thread is busy in a function, the relief
+takes over the sockets, so that health, budget and cancel requests are answered at once. It returns
+them with the next call that finds the main thread free. While nothing runs, the relief sleeps. The
+thread that watches the sockets is the leading thread.
 
-This module knows descriptors and callables, nothing of HTTP, callers or values.
+This module knows descriptors and callables. It does not know HTTP, callers or values.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     OnEvents = Callable[[int], None]
 
 TAKE_OVER = 0.005
-"""Seconds a function runs before the relief takes over the sockets."""
+"""Seconds that a function runs before the relief takes over the sockets."""
 PARK_AFTER = 20
-"""Looks at an idle main thread after which the relief parks itself."""
+"""Checks of an idle main thread after which the relief goes to sleep."""
 SLICE = 0.002
-"""Seconds of queued calls the main thread runs before it looks at the sockets again."""
+"""Seconds that the main thread runs queued calls before it looks at the sockets again."""
 
 AWAKE = 0.0001
 """Seconds that the leading thread polls for a caller's next request before it sleeps."""
 REST = 8
-"""Times that it sleeps at once after looking came to nothing; twice as many after each further
-time, half as many after each that did not."""
+"""Waits that sleep at once after polling found nothing. The number doubles each time that polling
+finds nothing, and halves each time that it finds a request."""
 LONGEST_REST = 4096
 
 _monotonic = time.monotonic
@@ -47,10 +47,10 @@ class Loop:
     """Sockets, timers and the main thread's work.
 
     Args:
-        next_job: Gives the next job of the main thread, or None. Called on the main thread.
-        run_job: Runs a job, on the main thread; must not raise.
-        jobs: True where there is one; read by the leading thread.
-        due: Called by the leader when `wake_at` has passed; it sets `wake_at` again.
+        next_job: Gives the next job of the main thread, or None; called on the main thread.
+        run_job: Runs a job on the main thread; must not raise.
+        jobs: True if there is a job; read by the leading thread.
+        due: Called on the leading thread when `wake_at` has passed; it sets `wake_at` again.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Loop:
     ) -> None:
         self.epoll = select.epoll()
         self.batch = 0
-        """How often events were taken; tells whether two came together."""
+        """Counts the batches of events, so that one can tell whether two came together."""
         self.wake_at = float("inf")
         """When `due` must be called (monotonic); lowered by `wake_by`."""
         self._wake_lock = allocate_lock()
@@ -83,7 +83,7 @@ class Loop:
         self._serial = 0
         self._claim = 0
         self.direct = False
-        """Whether what is read now can be run at once: the main thread reads it."""
+        """Whether a call that is read now can run at once, because the main thread reads it."""
         self._parked = True
         self._park = allocate_lock()
         self._park.acquire()
@@ -107,18 +107,18 @@ class Loop:
             self.epoll.unregister(fd)
 
     def descriptors(self) -> list[int]:
-        """All that it has: what it watches, and what it watches that with."""
+        """All descriptors that it watches, and its own."""
         return [*self._handlers, self.epoll.fileno()]
 
     def post(self, action: Callable[[], None]) -> None:
-        """Have the leading thread call `action` soon; may be called on any thread."""
+        """Let the leading thread call `action` soon; may be called on any thread."""
         self._posted.append(action)
         os.eventfd_write(self._doorbell, 1)
 
     def wake_by(self, when: float) -> None:
-        """Have `due` called at `when` or before; may be called on any thread.
+        """Let `due` be called at `when` or earlier; may be called on any thread.
 
-        What `due` will look at then must be noted before this is called.
+        Anything that `due` must see has to be set before this is called.
         """
         if when >= self.wake_at:
             return
@@ -148,7 +148,7 @@ class Loop:
             self._posted.popleft()()
 
     def _step(self, *, block: bool) -> None:
-        """Wait for events, or only look, and handle them. Only the leader calls this."""
+        """Wait for events, or only poll, and handle them; on the leading thread."""
         if block:
             timeout = self.wake_at - _monotonic()
             timeout = None if timeout == float("inf") else max(timeout, 0.0)
@@ -169,23 +169,23 @@ class Loop:
             if handler is not None:
                 handler(events)
                 if led and not self._main_leads:
-                    # A function was run from here and took long: the relief has the sockets, and
-                    # will hear of the other events too.
+                    # A function ran here and took long, so the relief has the sockets. It gets the
+                    # other events too.
                     return
         self.direct = False
         now = _monotonic()
         if now >= self.wake_at:
             with self._wake_lock:
                 self.wake_at = float("inf")
-            # It looks at everything that has a time, so what was noted before is not missed.
+            # It checks everything that has a time, so nothing that was set before is missed.
             self._due(now)
 
     def _look(self) -> list[tuple[int, int]]:
-        """Look for events a few times before sleeping; what was found.
+        """Poll for events for a moment before sleeping; the events.
 
         A caller that has its answer often calls again at once, and waking a sleeping core takes
-        longer than a small call does. The client does the same, see its `Connection`. With several
-        callers at once the cores are better left to them.
+        longer than a small call. The client does the same, see its `Connection`. With several
+        callers at once, polling would take time from those that have work to do.
         """
         if not self._alone:
             return []
@@ -194,7 +194,7 @@ class Loop:
             return []
         poll = self.epoll.poll
         until = _monotonic() + AWAKE
-        # By the clock, not by looks: where others wait for the core, yielding takes a while.
+        # By the clock, not by number: if other threads wait for the core, yielding takes a while.
         while _monotonic() < until:
             found = poll(0, 64)
             if found:
@@ -247,10 +247,10 @@ class Loop:
         return True
 
     def enter(self) -> int:
-        """Before a function runs on the main thread: let the relief see how long it takes.
+        """Note, for the relief, that a function begins on the main thread.
 
-        This takes no lock in the usual case. Both sides first say what they do and then look at
-        what the other has said, so at least one of them notices, and that one takes the lock.
+        Usually this takes no lock. Each side first announces what it does, and then looks at what
+        the other has announced. So at least one of them notices, and takes the lock.
         """
         self._serial = self._running = serial = self._serial + 1
         if self._parked:
@@ -258,7 +258,7 @@ class Loop:
         return serial
 
     def leave(self, serial: int) -> None:
-        """After it; `serial` is what `enter` gave."""
+        """Note that the function has ended; `serial` is what `enter` returned."""
         self._running = 0
         if self._claim == serial:
             with self._lock:
@@ -272,7 +272,7 @@ class Loop:
                 self._park.release()
 
     def _relieve(self) -> None:
-        """The relief's life: watch the main thread, lead while it is stuck, park when idle."""
+        """Run the relief: watch the main thread, lead while it is busy, sleep when it is idle."""
         seen = 0
         idle = 0
         while not self._stopping:
@@ -298,7 +298,7 @@ class Loop:
                 idle = 0
 
     def _lead(self) -> None:
-        """Handle events until a job comes that finds the main thread waiting for one."""
+        """Handle events until there is a job and the main thread waits for one."""
         self._leader = get_ident()
         while not self._stopping:
             with self._lock:

@@ -1,6 +1,6 @@
-"""The interface process: it loads the file and serves what is exposed there until it ends.
+"""The interface process: it loads the file and serves the functions that it exposes.
 
-It is forked from the supervisor, which holds all sockets, so it begins with everything it needs.
+The supervisor, which holds all sockets, forks it, so it starts with everything it needs.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ._shared import Shared
 
 PATIENCE, MOST_PATIENCE = 0.5, 60.0
-"""Seconds between looks whether calls still run the code of a module that was replaced."""
+"""Seconds between two checks whether calls still run the code of a replaced module."""
 FAILED_TO_LOAD = 3
 POISONED = 4
 
@@ -65,7 +65,7 @@ def serve(
     if interface is None:
         return FAILED_TO_LOAD
     process = InterfaceProcess(config, interface, epoch, shared, channel, places)
-    # It is the process's to replace: kept here, the first module would never go.
+    # A reload replaces it in the process. A reference here would keep the first module forever.
     del interface
     withheld.loop = process.loop
     for name, index, budget, listener in listeners:
@@ -75,7 +75,7 @@ def serve(
 
 
 def load_or_tell(config: ServerConfig, channel: Channel) -> Interface | None:
-    """Load the interface file; None if it cannot be served, which the supervisor is told then."""
+    """Load the interface file. If it cannot be served, tell the supervisor and return None."""
     try:
         return load(
             config.file,
@@ -100,9 +100,9 @@ def describe(error: ServeError) -> dict[str, Any]:
 
 
 class InterfaceProcess(GateProcess):
-    """Everything of one interface process, put together.
+    """The parts of one interface process, put together.
 
-    A copy behind a front uses classes of its own for the gate and the callers.
+    A copy behind a front uses its own classes for the gate and the callers.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class InterfaceProcess(GateProcess):
         self._lanes: list[ThreadLanes] = []
         self._async: AsyncLane | None = None
         self._old: list[ref[Context]] = []
-        """Of modules that were replaced, while calls still run their code."""
+        """The contexts of replaced modules whose code calls still run."""
         self._patience = PATIENCE
         self.loop = Loop(
             next_job=self._queue.pop,
@@ -159,7 +159,7 @@ class InterfaceProcess(GateProcess):
         self._adopt(interface)
 
     def run(self) -> None:
-        """Say that it is ready, and serve until told to stop or until the supervisor is gone."""
+        """Tell the supervisor that it is ready, and serve."""
         self._serve({"op": "ready", **self._exposed()})
 
     def _exposed(self) -> Message:
@@ -176,8 +176,8 @@ class InterfaceProcess(GateProcess):
         runner = call.entry.runner
         if runner is None:
             owner, batch = call.owner, self.loop.batch
-            # A call is run as it is read, unless its caller had one among these events already:
-            # then it waits for the others', as in the queue.
+            # A call runs as soon as it is read. If its caller had another call in the same batch
+            # of events, it is queued, so that other callers get their turn first.
             if (owner.batch == batch and len(self.gate.callers) > 1) or not self.loop.run_now(call):
                 self._queue.put_call(call)
             owner.batch = batch
@@ -204,7 +204,7 @@ class InterfaceProcess(GateProcess):
     # --- the interface, first and after reloads ----------------------------------------------
 
     def _adopt(self, interface: Interface) -> None:
-        """Serve `interface` from now on; calls that run finish with what they began with."""
+        """Serve `interface` from now on; running calls end with the code they began with."""
         entries = make_entries(
             interface.functions,
             source=interface.source_hash,
@@ -251,7 +251,7 @@ class InterfaceProcess(GateProcess):
             self._async = AsyncLane(self._executor)
         return self._async
 
-    # --- what the supervisor says ------------------------------------------------------------
+    # --- reloads and the end -------------------------------------------------------------------
 
     def _reload(self, message: Message) -> None:
         """Load the file again, on the main thread, between two calls."""
@@ -269,10 +269,10 @@ class InterfaceProcess(GateProcess):
         self._reply(message, **self._exposed())
 
     def _forget_old(self) -> None:
-        """Give up the memory of modules that were replaced, as soon as no call runs their code.
+        """Free the memory of replaced modules as soon as no call runs their code.
 
-        Functions and their module refer to each other, so only the collector finds them, and it
-        does not look at what is frozen. An old model may fill a GPU: the collector is not awaited.
+        A module and its functions refer to each other, so only the collector can free them, and it
+        skips what is frozen. It runs here at once, because an old model may fill a GPU.
         """
         gc.unfreeze()
         gc.collect()
@@ -294,7 +294,7 @@ class InterfaceProcess(GateProcess):
 
 
 def register_with_gpu(view: memoryview) -> Any:
-    """Pin a slot for a GPU's copies, where one is in use; what undoes it, or None."""
+    """Pin a slot for copies from a GPU, if one is used; a function that unpins it, or None."""
     torch = sys.modules.get("torch")
     cuda = getattr(torch, "cuda", None)
     if torch is None or cuda is None or not cuda.is_initialized():

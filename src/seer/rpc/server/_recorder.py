@@ -1,9 +1,9 @@
-"""The record of calls: one JSON line each, with large values beside it, for those who follow.
+"""The record of calls: one JSON line for each call, with large values in files beside it.
 
-A call is only noted while it is answered; a thread writes it down a moment later, many at a time,
-so that a small call hardly notices. What was sent cannot have changed by then: slots are sealed and
-held until they are digested, arguments are kept as they came. A disk that is full costs records,
-never calls; those who follow are told how many.
+While a call is answered, it is only added to a queue. A thread writes the queue a moment later,
+many calls at a time, so a small call is hardly delayed. The values cannot change until then: slots
+are sealed and held until their digest is taken, and arguments are kept as they arrived. A full disk
+costs records, never calls. The followers are told how many records were lost.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ if TYPE_CHECKING:
 
     _Noted = _Ended | tuple[str, bytes] | Callable[[], None]
 
-    """A call, a refused request (caller and line), or what to do once all before is written."""
+    """A call, a refused request (caller and line), or a function to call at this point."""
 
 PAUSE = 0.01
-"""Seconds between two rounds of writing; what was answered since the last is lost in a crash."""
+"""Seconds between two rounds of writing. A crash loses the records of calls since the last one."""
 AT_ONCE = 500
-"""Calls whose lines are made, some microseconds each, before others get the interpreter."""
+"""Lines to make, some microseconds each, before other threads get the interpreter."""
 TELL = 0.05
 """The least seconds between two messages to the controller about records."""
 MAX_WAITING = 256 << 20
-"""Bytes of arguments and results that may wait to be written; beyond, calls wait for the disk."""
+"""Bytes of arguments and results that may wait to be written. Above that, calls wait too."""
 MAX_STREAMED = 256 << 20
-"""Bytes of streams' items that are kept until their calls end; of what comes beyond, the number."""
+"""Bytes of streamed items that are kept until their calls end. Further items are only counted."""
 STALLED = 30.0
-"""Seconds that recording waits for a reader who takes nothing; then it goes on to fill the disk."""
+"""Seconds that recording waits for a reader that takes nothing. Then it continues to write."""
 _CALLERS = 4096
 
 _dumps = json.dumps
@@ -65,11 +65,11 @@ class Recorder:
     """Writes the calls of followed callers into the follows' folders, and holds the last others.
 
     Args:
-        folder: Where those folders are; made if need be.
+        folder: The folder of these folders; it is made on demand.
         results: Whether large values are written, or only their digests.
-        source_hash: Of the interface file; for calls that are of no function of it.
-        follows: The follows to begin with.
-        shared: Where it is seen, also after a crash, how many calls were noted and written.
+        source_hash: The digest of the interface file, for calls of no function of the file.
+        follows: The follows that exist at the start.
+        shared: Counts the calls that were noted and written, so a crash shows how many are lost.
         notify: Called with messages for the controller.
     """
 
@@ -101,13 +101,13 @@ class Recorder:
         self._follows = dict(follows)
         self._tracks = {name: Track(f"{folder}/{name}") for name in follows}
         self._ways: dict[str, list[Track]] = {}
-        """The tracks of each caller, as far as they were looked up."""
+        """The tracks of each caller that was looked up."""
         self._ring = Ring(f"{folder}/ring")
         self._news = False
         threading.Thread(target=self._work, name="seer-recorder", daemon=True).start()
 
     def hold(self, reply: Reply) -> None:
-        """Keep a reply's slot from being used again until it is written down."""
+        """Keep a reply's slot from being reused until the reply is written."""
         if reply.slot is not None and reply.pool is not None:
             reply.pool.hold(reply.slot)
 
@@ -117,7 +117,7 @@ class Recorder:
         Args:
             call: The call.
             reply: The answer.
-            ended: When its function was done (monotonic).
+            ended: When its function ended (monotonic).
             seconds: How long it ran.
             size: Bytes of arguments and answer.
         """
@@ -136,7 +136,7 @@ class Recorder:
             time.sleep(PAUSE)
 
     def item(self, call: Call, chunk: bytes) -> None:
-        """Keep an item of a stream for the record of its call; within bounds."""
+        """Keep an item of a stream for the record of its call, up to `MAX_STREAMED` bytes."""
         if self._streamed + len(chunk) > MAX_STREAMED:
             call.left_out += 1
             return
@@ -147,10 +147,10 @@ class Recorder:
             call.items = [chunk]
 
     def refused(self, caller: Caller, path: str, kind: str, message: str) -> None:
-        """Note a request that was refused. Of a flood of them only some, and how many they were."""
+        """Note a request that was refused. Of a flood, record some, and the number of the rest."""
         now = time.time()
         if len(self._floods) > _CALLERS:
-            # Callers that were quiet begin again.
+            # Callers without a backlog start afresh.
             self._floods = {name: flood for name, flood in self._floods.items() if flood.held}
         flood = self._floods.setdefault(caller.name, RateLimit())
         if flood.passes(now):
@@ -162,7 +162,7 @@ class Recorder:
         self._note((caller, line), len(line))
 
     def flush(self, done: Callable[[], None]) -> None:
-        """Have `done` called once everything noted so far is written down, or lost."""
+        """Call `done` once everything noted so far is written or lost."""
         for caller, flood in list(self._floods.items()):
             if flood.held:
                 self._refuse(caller, _summary(caller, flood, time.time()))
@@ -171,11 +171,11 @@ class Recorder:
     # --- follows -----------------------------------------------------------------------------
 
     def follow(self, follow: Follow, done: Callable[[int], None]) -> None:
-        """Write the calls of a follow's callers into its folder; those that are held come first.
+        """Write the calls of a follow's callers into its folder, beginning with those in the ring.
 
         Args:
             follow: The follow, new or with more callers than before.
-            done: Told how many calls of its new callers were held and have been dropped.
+            done: Called with the number of its new callers' calls that the ring has dropped.
         """
 
         def begin() -> None:
@@ -195,10 +195,10 @@ class Recorder:
         self._note(begin, 0)
 
     def unfollow(self, identifier: str, done: Callable[[], None]) -> None:
-        """Stop writing for a follow; `done` is called once nothing more comes into its folder."""
+        """Stop writing for a follow; `done` is called after the last write to its folder."""
         track = self._tracks.get(identifier)
         if track is not None:
-            # At once: its reader takes nothing any more, and nobody should wait for it.
+            # At once: its reader has left, so the thread must not wait for it.
             track.ended = True
 
         def end() -> None:
@@ -212,7 +212,7 @@ class Recorder:
         self._note(end, 0)
 
     def taken(self, identifier: str, size: int) -> None:
-        """Hear that a follow's reader has taken so many bytes."""
+        """Note that a follow's reader has taken `size` bytes."""
         track = self._tracks.get(identifier)
         if track is not None:
             track.taken += size
@@ -228,14 +228,14 @@ class Recorder:
                 pass
             else:
                 time.sleep(PAUSE)
-                # A call that is noted from here on rings again.
+                # A call that is noted from now on rings the bell again.
                 self._rung = False
                 for left in range(len(self._noted), -1, -AT_ONCE):
                     for _ in range(min(AT_ONCE, len(self._noted))):
                         self._keep(self._noted.popleft())
                     self._write()
                     if left > AT_ONCE:
-                        # Others get the interpreter in between.
+                        # Let other threads have the interpreter.
                         time.sleep(0.0005)
             now = time.monotonic()
             if self._news and now >= told + TELL:
@@ -247,7 +247,7 @@ class Recorder:
         self._notify({"op": "recorded"})
 
     def _keep(self, noted: _Noted) -> None:
-        """Make a line of what was noted, and put it where it belongs."""
+        """Make the line of a queued item, and add it to its tracks or to the ring."""
         if callable(noted):
             self._write()
             noted()
@@ -265,7 +265,7 @@ class Recorder:
         try:
             self._put(caller, self._line(call, reply, ended, seconds, blobs), blobs.found)
         except Exception as error:
-            # One record that cannot be written must not cost the others.
+            # A record that cannot be written must not cost the others.
             tracks = self._tracks_of(caller)
             for track in tracks:
                 track.lose(1, error)
@@ -299,7 +299,7 @@ class Recorder:
         return found
 
     def _wait_for_reader(self, track: Track) -> None:
-        """Let a follow's reader take something, unless it has stopped taking."""
+        """Wait until a follow's reader takes something, or has taken nothing for too long."""
         self._write()
         self._tell()
         seen, until = track.taken, time.monotonic() + STALLED
@@ -311,7 +311,7 @@ class Recorder:
             time.sleep(PAUSE)
 
     def _write(self) -> None:
-        """Write the lines that were made, and report those that could not be."""
+        """Write the lines that were made, and report lines that could not be written."""
         for name, track in self._tracks.items():
             self._news = track.write() or self._news
             if track.lost:
@@ -373,7 +373,7 @@ def _arguments(call: Call, outcome: str, blobs: Blobs) -> tuple[bytes, list[dict
     """The arguments as `[args, kwargs]`, and their buffers."""
     body = call.body if type(call.body) is bytes else bytes(call.body)
     buffers = [blobs.add(view) for view in call.pristine_buffers()]
-    # What the gate could read is JSON; what it refused may be anything.
+    # Arguments that the gate could read are JSON. Those that it refused may be any bytes.
     if outcome == "ProtocolError" or not body.startswith(b"[[") or b"\n" in body:
         try:
             found: Any = json.loads(body.decode("utf-8", "surrogatepass"))
@@ -398,7 +398,7 @@ def _refusal(caller: str, path: str, kind: str, message: str, when: float) -> by
 
 
 def _summary(caller: str, flood: RateLimit, when: float) -> bytes:
-    words = f"{flood.take()} more requests were refused; too many to tell each"
+    words = f"{flood.take()} more requests were refused, too many to record each of them"
     return _refusal(caller, "", "ProtocolError", words, when)
 
 
@@ -419,7 +419,7 @@ def _result(reply: Reply) -> tuple[bytes, list[memoryview]]:
 
 
 def _stream_result(call: Call, reply: Reply) -> tuple[bytes, list[memoryview]]:
-    """What a generator gave: its items as they went over the wire, then how it ended."""
+    """The items of a generator as they were sent, and how it ended."""
     lines: list[bytes] = []
     found: list[memoryview] = []
     for chunk in call.items:
@@ -433,11 +433,11 @@ def _stream_result(call: Call, reply: Reply) -> tuple[bytes, list[memoryview]]:
 INLINE_TEXT = 64 * 1024
 """JSON text up to this size is in the line itself."""
 MAX_BACKLOG = 1 << 30
-"""Bytes of one follow that wait to be taken, beyond which recording waits for its reader."""
+"""Bytes of one follow that were not taken yet, above which recording waits for its reader."""
 RING_LINES = 16 << 20
-"""Bytes of lines that the ring holds, in memory."""
+"""Bytes of lines that the ring holds in memory."""
 RING_BLOBS = 64 << 20
-"""Bytes of large values that the ring holds, in files."""
+"""Bytes of large values that the ring holds in files."""
 
 
 class Blobs:
@@ -445,7 +445,7 @@ class Blobs:
 
     Args:
         first: The first number to use.
-        keep: Whether there will be files, or only digests.
+        keep: Whether values are written to files, or only digests are recorded.
     """
 
     def __init__(self, first: int, *, keep: bool) -> None:
@@ -454,13 +454,13 @@ class Blobs:
         self._keep = keep
 
     def text(self, text: bytes) -> bytes:
-        """JSON text as it is in a line: itself, or a reference to its file."""
+        """The text for a line: the JSON itself, or a reference to its file."""
         if len(text) <= INLINE_TEXT:
             return text if text.isascii() else _utf8(text)
         return json.dumps({"blob": self.add(memoryview(text))}).encode()
 
     def add(self, view: memoryview) -> dict[str, Any]:
-        """Have a value kept; how a line refers to it."""
+        """Keep a value; the reference to it for the line."""
         reference = {"sha256": hashlib.sha256(view).hexdigest(), "bytes": len(view)}
         if self._keep:
             reference["file"] = self.next
@@ -470,14 +470,14 @@ class Blobs:
 
 
 class Track:
-    """The lines of one follow on their way to its files.
+    """Writes the lines of one follow to its files.
 
     Attributes:
-        lost: How many calls could not be written since that was last told.
-        why: Why not, the last time.
-        taken: Bytes that its reader has taken; set when the reader reports it.
-        ended: Whether the follow has ended, so that nothing need be written any more.
-        stalled: How much was taken when recording gave up to wait for the reader; -1 if it did not.
+        lost: How many calls could not be written and were not reported yet.
+        why: Why the last of them could not be written.
+        taken: Bytes that its reader has taken, as the reader reports.
+        ended: Whether the follow has ended, so nothing more is written.
+        stalled: The value of `taken` when recording stopped waiting for the reader; -1 before.
     """
 
     def __init__(self, folder: str) -> None:
@@ -493,14 +493,14 @@ class Track:
 
     @property
     def is_full(self) -> bool:
-        """Whether its reader should take something before more is written."""
+        """Whether its reader must take something before more is written."""
         return self._written - self.taken > MAX_BACKLOG and not self.ended
 
     def add(self, line: bytes, blobs: list[tuple[int, memoryview]]) -> None:
-        """Keep a line, with its large values at once.
+        """Add a line, and write its large values at once.
 
         Raises:
-            OSError: They cannot be written.
+            OSError: The values cannot be written.
         """
         if self.ended:
             return
@@ -515,10 +515,10 @@ class Track:
         self._written += len(line)
 
     def adopt(self, line: bytes, files: list[str]) -> None:
-        """Keep a line whose large values are in files already.
+        """Add a line of the ring, and move its files here.
 
         Raises:
-            OSError: They cannot be moved.
+            OSError: The files cannot be moved.
         """
         for path in files:
             folder, _, name = path.rpartition("/")
@@ -530,18 +530,18 @@ class Track:
         self._written += len(line)
 
     def lose(self, calls: int, error: Exception) -> None:
-        """Count calls that cannot be kept."""
+        """Count calls that cannot be recorded."""
         self.lost += calls
         self.why = f"{type(error).__name__}: {error}"
 
     def write(self) -> bool:
-        """Write the lines that were added; whether there were any."""
+        """Write the lines that were added; False if there were none."""
         lines, self._lines = self._lines, []
         if not lines or self.ended:
             return False
         written, error = self._writer.append(lines)
         if error is not None:
-            # Which of them are there does not matter much for what waits to be taken.
+            # The count of bytes to take need not be exact.
             self._written -= sum(map(len, lines))
             self.lose(len(lines) - written, error)
         return True
@@ -556,7 +556,7 @@ class Ring:
     """The last calls that nobody follows.
 
     Args:
-        folder: For large values; what an earlier process left there is removed.
+        folder: For large values. Files that an earlier process left there are removed.
     """
 
     def __init__(self, folder: str) -> None:
@@ -565,11 +565,11 @@ class Ring:
         self._lines = 0
         self._blobs = 0
         self.dropped: dict[str, int] = {}
-        """How many calls of each caller were held and have been dropped."""
+        """How many calls of each caller were dropped."""
         remove_folder(folder)
 
     def add(self, caller: str, line: bytes, blobs: list[tuple[int, memoryview]]) -> None:
-        """Hold a line, and let go of the oldest beyond the bounds."""
+        """Hold a line, and drop the oldest ones above the bounds."""
         files: list[tuple[str, int]] = []
         if sum(len(view) for _, view in blobs) > RING_BLOBS:
             self.drop(caller)
@@ -592,7 +592,7 @@ class Ring:
             self.drop(oldest)
 
     def take(self, callers: set[str]) -> list[tuple[bytes, list[str]]]:
-        """The lines of some callers, each with its files, which are the taker's from here on."""
+        """Remove the lines of some callers; each with its files, which now belong to the taker."""
         taken: list[tuple[bytes, list[str]]] = []
         kept: deque[tuple[str, bytes, list[tuple[str, int]]]] = deque()
         for item in self._held:
@@ -607,11 +607,11 @@ class Ring:
         return taken
 
     def callers(self) -> set[str]:
-        """Whose calls it holds or has dropped."""
+        """The callers whose calls it holds or has dropped."""
         return {caller for caller, _, _ in self._held} | set(self.dropped)
 
     def drop(self, caller: str) -> None:
-        """Count a call that is not held."""
+        """Count a call that was dropped."""
         self.dropped[caller] = self.dropped.get(caller, 0) + 1
 
     def _remove(self, files: list[tuple[str, int]]) -> None:
@@ -624,7 +624,7 @@ def store(folder: str, number: int, view: memoryview) -> int:
     """Write a large value; how many bytes it has.
 
     Raises:
-        OSError: It cannot be written; nothing of it is left.
+        OSError: It cannot be written. No part of it is left.
     """
     path = f"{folder}/{number}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
@@ -646,7 +646,7 @@ def store(folder: str, number: int, view: memoryview) -> int:
 
 
 def _utf8(text: bytes) -> bytes:
-    """JSON text that any reader takes: lone surrogates, which the wire allows, are escaped."""
+    """JSON text that every reader accepts: lone surrogates, which the wire allows, are escaped."""
     try:
         text.decode()
     except UnicodeDecodeError:
@@ -655,18 +655,18 @@ def _utf8(text: bytes) -> bytes:
 
 
 BURST = 200
-"""Refused requests of one caller that are recorded one after the other."""
+"""Refused requests of one caller that are recorded in a row."""
 PER_SECOND = 20.0
 """Refused requests of one caller that are recorded each second in the long run."""
 _TELL = 1.0
-"""Seconds between two lines that tell the number of those held back."""
+"""Seconds between two lines with the number of requests that were not recorded."""
 
 
 class RateLimit:
-    """Bounds the lines that one caller can have written: some each second, and a count of the rest.
+    """Bounds the lines about refused requests of one caller (a token bucket), and counts the rest.
 
     Attributes:
-        held: How many were held back since that was last told.
+        held: How many requests were not recorded since the last line with their number.
     """
 
     __slots__ = ("_room", "_told", "_when", "held")
@@ -678,8 +678,8 @@ class RateLimit:
         self._told = 0.0
 
     def passes(self, now: float) -> bool:
-        """Whether one more may be written; if not, it is counted."""
-        # A clock that was set back makes no room, and takes none.
+        """Whether one more line may be written; if not, the request is counted."""
+        # A clock that was set back neither adds room nor removes it.
         passed = max(now - self._when, 0.0)
         self._room = min(self._room + passed * PER_SECOND, float(BURST))
         self._when = now
@@ -690,13 +690,13 @@ class RateLimit:
         return True
 
     def is_due(self, now: float) -> bool:
-        """Whether it is time to tell how many were held back."""
+        """Whether it is time for a line with the number of requests that were not recorded."""
         if abs(now - self._told) < _TELL:
             return False
         self._told = now
         return True
 
     def take(self) -> int:
-        """How many were held back; they count as told."""
+        """The number of requests that were not recorded; the count begins again."""
         held, self.held = self.held, 0
         return held

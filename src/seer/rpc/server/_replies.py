@@ -1,8 +1,8 @@
-"""Answers on their way out: what a function gave, laid out for one connection.
+"""Replies: the result of a call as bytes for one connection.
 
-An answer is made once, for the connection that asked. Small ones are one piece of bytes; buffers
-from a certain size on go into slots of that connection's pool, the rest follows the JSON text. An
-answer that is fetched again over another connection has its slots written out inline.
+A reply is made once, for the connection that asked. Large buffers go into a slot of that
+connection's pool; the others follow the JSON text. If the reply is fetched again over another
+connection, its slot is copied inline.
 """
 
 from __future__ import annotations
@@ -34,25 +34,24 @@ if TYPE_CHECKING:
 
 _COPY_BELOW = 1 << 20
 _MAX_LAYOUT = MAX_HEAD - 2048
-"""Bytes that the places of all buffers may take in an answer's head."""
+"""Bytes that the header with the places of all buffers may have."""
 
 
 class Reply:
-    """A whole answer.
+    """A complete reply.
 
     Attributes:
         status: The HTTP status.
         text: The JSON text.
-        pieces: Where the buffers are, in order; empty for plain JSON.
+        pieces: The places of the buffers, in order; empty for plain JSON.
         inline: Bytes of the inline buffers, each with the padding before it; immutable.
-        slot: The slot that has the others, if any.
-        pool: The pool that the slot is of.
-        size: All bytes that it carries.
-        kept_size: Bytes it takes to keep this; a slot is kept by its holder anyhow.
+        slot: The slot with the other buffers, if any.
+        pool: The pool of the slot.
+        size: The bytes of text and buffers.
+        kept_size: The bytes that keeping it takes, without the slot.
         outcome: `ok`, or the name of the error's class, for the record.
-        traceback: The whole traceback of what was raised, for the record; empty where there is none
-            or the answer has it.
-        last_chunk: The end of an answer that was sent piece by piece; empty for all others.
+        traceback: The whole traceback for the record; empty if there is none or the text has it.
+        last_chunk: The end of a streamed reply; empty for other replies.
     """
 
     __slots__ = (
@@ -82,9 +81,9 @@ class Reply:
         self.size = self.kept_size = len(text)
 
     def add_buffers(self, buffers: list[Any], pool: Pool | None) -> None:
-        """Lay out `buffers`: large ones in one slot of `pool`, where there is one; else inline.
+        """Add buffers: large ones to a slot of `pool`, if there is one; the others inline.
 
-        Copies everything, because what the function returned may change with the next call.
+        Everything is copied, because the next call may change what the function returned.
         """
         sizes = [size_of(buffer) for buffer in buffers]
         large = [i for i, size in enumerate(sizes) if size >= SHARE_FROM]
@@ -120,13 +119,13 @@ class Reply:
         self.size = end + offset
 
     def give_up(self) -> None:
-        """Let go of the slot: this is not sent."""
+        """Release the slot of a reply that is not sent."""
         if self.slot is not None and self.pool is not None:
             self.slot.lent = False
             self.pool.let_go(self.slot)
 
     def unshared(self) -> Reply:
-        """The same answer without a slot, for a connection that does not have it."""
+        """The same reply without a slot, for a connection that does not have the slot."""
         if self.slot is None:
             return self
         other = Reply(self.status, self.text, self.outcome)
@@ -142,7 +141,7 @@ class Reply:
         return other
 
     def message(self, prefix: bytes, *, close: bool) -> list[bytes]:
-        """The parts to send; with the first goes the descriptor of a slot that is not known yet."""
+        """The parts to send; the first goes with the descriptor of a slot that the peer lacks."""
         if not self.pieces:
             head = response_head(self.status, prefix, len(self.text), close=close)
             return [head + self.text]
@@ -162,7 +161,7 @@ class Reply:
 
 
 def plain_message(status: int, prefix: bytes, text: bytes, *, close: bool = False) -> bytes:
-    """A whole answer of JSON text only."""
+    """A complete response with only JSON text."""
     return response_head(status, prefix, len(text), content_type=JSON_TYPE, close=close) + text
 
 
@@ -189,14 +188,14 @@ def _bytes(buffer: Any, size: int) -> bytes:
 
 
 APART = 16 << 20
-"""Bytes from which on a copy is made in parts; below, starting a thread takes what it saves."""
+"""From this many bytes on, several threads copy. Below that, starting them does not pay."""
 MOST = 4
-"""Parts at most: more threads do not move more bytes."""
+"""The most threads; more of them do not copy faster."""
 _PAGE = 4096
 
 
 def copy(source: memoryview, target: memoryview) -> None:
-    """Copy all of `source` to the beginning of `target`; both are of bytes."""
+    """Copy all of `source` to the beginning of `target`; both are bytes."""
     numpy = sys.modules.get("numpy")
     if numpy is None:
         target[:] = source
@@ -216,7 +215,7 @@ def copy(source: memoryview, target: memoryview) -> None:
 
 
 def _begin(numpy: Any, target: Any, source: Any) -> threading.Thread | None:
-    """Copy on a thread of its own; None, and done already, where there can be no more threads."""
+    """Copy on a new thread. If none can be started, copy here and return None."""
     thread = threading.Thread(
         target=numpy.copyto, args=(target, source), name="seer-copy", daemon=True
     )

@@ -1,4 +1,4 @@
-"""The buffers that came with a request: after the JSON text, or in sealed memfds beside it."""
+"""The buffers of a request: after its JSON text, or in sealed memfds that came with it."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 
 class RequestBuffers:
-    """A request's body, cut into text and buffers that can be written to.
+    """The text and the writable buffers of a request's body.
 
     Args:
         body: The whole body.
-        request: Says where the buffers are.
-        descriptors: The memfds that came along; they are this object's from now on.
-        room: How many bytes the caller may still have in use.
+        request: Has the places of the buffers.
+        descriptors: The memfds that came with it; this object closes them.
+        room: How many bytes more the caller may hold.
 
     Raises:
-        ProtocolError: A memfd is not sealed, has holes, is too large or shorter than the request
-            says, or buffers overlap so much that they have more bytes than it.
+        ProtocolError: A memfd is not sealed, has holes, is too large, or is shorter than the
+            request says; or its buffers overlap and have more bytes than the memfd.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class RequestBuffers:
     ) -> None:
         self._descriptors = descriptors
         self._request = request
-        # What a function does to its arrays must not show in the record: the original stays.
+        # A function may change its arrays. The record needs them as they arrived.
         self._original = body
         try:
             maps: list[memoryview] = []
@@ -60,7 +60,7 @@ class RequestBuffers:
             if piece.offset + piece.size > len(source):
                 raise ProtocolError("a buffer reaches past the end of its memfd")
             if piece.place == "m":
-                # What is made of buffers costs memory here: as much as their caller sent, not more.
+                # Values made from buffers must not take more memory than the caller has sent.
                 left[piece.index] -= piece.size
                 if left[piece.index] < 0:
                     raise ProtocolError("the buffers of a memfd have more bytes than it")
@@ -68,7 +68,7 @@ class RequestBuffers:
         return found
 
     def keep(self) -> Callable[[], list[memoryview]]:
-        """What gives the buffers as they came, once, at any later time."""
+        """A function that gives the buffers as they arrived; it may be called once, at any time."""
         inline = memoryview(bytes(self._original))
 
         def pristine() -> list[memoryview]:
@@ -80,6 +80,6 @@ class RequestBuffers:
         return pristine
 
     def close(self) -> None:
-        """Close the descriptors; what is mapped stays."""
+        """Close the descriptors; the mappings stay."""
         while self._descriptors:
             os.close(self._descriptors.pop())

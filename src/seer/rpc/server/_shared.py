@@ -1,8 +1,8 @@
 """Memory that the supervisor and the interface process share over a fork.
 
-It holds what must outlive a crash or be seen while the interface cannot answer: the meters of all
-budgets, and a mark for each call that runs, with the time at which the process may be killed for
-it.
+It holds what must outlive a crash or be readable while the interface cannot answer: the meters of
+all budgets, and a *mark* for each running call, with the time at which the supervisor may kill the
+process because of it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 MARKS = 1024
 MAIN_MARK = 0
-"""The mark of what the main thread runs; the others are given out by `Marks`."""
+"""The mark of the call on the main thread; `Marks` gives out the others."""
 _MARK_BYTES = 256
 _MARK_CELLS = _MARK_BYTES // 8
 _KILL_AT, _SINCE, _PLACE, _PAID, _SHARED_BY = range(5)
@@ -30,14 +30,14 @@ _pack_call = Struct(f"=ddddd24x{_ID_BYTES}s").pack_into
 _FUNCTIONS = 4096
 METERS = 8192
 FIRST_FUNCTION = 1
-"""Meter 0 is the interface's; those of the functions follow, then those of the callers."""
+"""Meter 0 is the interface's. The meters of the functions follow, then those of the callers."""
 FETCH_METER = FIRST_FUNCTION + 2000
 FIRST_CALLER = 2048
 _METER_BASE = MARKS * _MARK_CELLS
 
 
 def first_place(caller: int) -> int:
-    """The place of a caller, by its number; those of its functions, by theirs, follow."""
+    """The first place of a caller. Adding a function's number gives that of both together."""
     return caller * _FUNCTIONS
 
 
@@ -49,8 +49,8 @@ class Running:
         function: Its function's number.
         call: Its id.
         since: When it began (monotonic).
-        paid: Seconds that were charged for it already. Not 0 if its caller was answered.
-        shared_by: How many calls share its time.
+        paid: Seconds that were charged for it already; 0 if its caller was not answered.
+        shared_by: How many calls of a batch share its time.
     """
 
     __slots__ = ("call", "caller", "function", "paid", "shared_by", "since")
@@ -76,17 +76,17 @@ class Shared:
         """How many calls the recorder got, and how many of them are in its files."""
 
     def meter_base(self, index: int) -> int:
-        """Where the cells of meter number `index` begin.
+        """The first cell of meter number `index`.
 
         Raises:
-            ValueError: There are only `METERS`.
+            ValueError: There is no such meter.
         """
         if not 0 <= index < METERS:
             raise ValueError(f"there is no room for more than {METERS} callers and functions")
         return _METER_BASE + index * WIDTH
 
     def clear_meter(self, index: int) -> None:
-        """Forget what was counted by meter number `index`."""
+        """Set meter number `index` to 0."""
         base = self.meter_base(index)
         for cell in range(base, base + WIDTH):
             self.cells[cell] = 0.0
@@ -94,11 +94,11 @@ class Shared:
     def begin(
         self, mark: int, place: int, call: str, now: float, kill_at: float, shared_by: int = 1
     ) -> None:
-        """Note that a call runs.
+        """Mark a call as running.
 
         Args:
-            mark: Where to note it.
-            place: That of its function and caller.
+            mark: The mark to use.
+            place: The number of its caller and function together.
             call: Its id.
             now: The time (monotonic).
             kill_at: When the supervisor may kill the process if the call has not ended; 0 for
@@ -110,7 +110,7 @@ class Shared:
         )
 
     def answered(self, mark: int, paid: float) -> None:
-        """Note that a call's caller was answered, and charged for so many seconds."""
+        """Note that a call's caller was answered, and charged for `paid` seconds."""
         self.cells[mark * _MARK_CELLS + _PAID] = max(paid, 1e-9)
 
     def end(self, mark: int) -> None:
@@ -125,7 +125,7 @@ class Shared:
         return any(0.0 < when < now for when in times)
 
     def running(self) -> list[Running]:
-        """What runs. For after a crash."""
+        """The calls that run; to be read after a crash."""
         found: list[Running] = []
         for mark in range(MARKS):
             cell = mark * _MARK_CELLS
@@ -136,23 +136,23 @@ class Shared:
         return found
 
     def last(self) -> list[int]:
-        """The numbers of the functions that were noted last at each mark, running or not."""
+        """The number of the last function at each mark, whether it still runs or not."""
         places = self.cells[_PLACE : MARKS * _MARK_CELLS : _MARK_CELLS].tolist()
         return [int(place) % _FUNCTIONS for place in places if place]
 
     def take_unrecorded(self) -> int:
-        """How many calls a process that has ended had answered and not written down."""
+        """How many calls a process answered and did not record before it ended."""
         noted, written = self.recorded
         self.recorded[0] = self.recorded[1] = 0.0
         return int(noted - written)
 
     def reset_marks(self) -> None:
-        """Forget what ran, before a new interface process starts."""
+        """Clear all marks, before a new interface process starts."""
         self.bytes[: MARKS * _MARK_BYTES] = bytes(MARKS * _MARK_BYTES)
 
 
 class Marks:
-    """Gives out marks, so that no two calls that run at the same time share one."""
+    """Gives out marks, so that no two running calls share one."""
 
     def __init__(self) -> None:
         self._free: SimpleQueue[int] = SimpleQueue()
@@ -164,7 +164,7 @@ class Marks:
         return self._free.get()
 
     def try_take(self) -> int:
-        """A mark, or -1 where none is free."""
+        """A mark, or -1 if none is free."""
         try:
             return self._free.get_nowait()
         except Empty:

@@ -1,8 +1,7 @@
-"""A stream socket that never blocks: what it cannot send at once it sends later.
+"""A stream socket that never blocks: bytes that it cannot send at once, it sends later.
 
 The gate's connections to callers, the front's connections to copies and the supervisor's control
-connections are such sockets. Events are handled on the thread that runs the poller. Bytes may be
-sent on any thread.
+connections are such sockets. The thread that runs the poller handles events. Any thread may send.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     class Poller(Protocol):
-        """What reports the events of a socket."""
+        """Reports the events of sockets."""
 
         @property
         def epoll(self) -> select.epoll:
@@ -45,7 +44,7 @@ _MAX_PARTS = 1000
 
 
 class NonBlockingSocket:
-    """A connected socket. A subclass says what happens to what comes in: `on_readable`.
+    """A connected socket. A subclass reads from it in `on_readable`.
 
     Attributes:
         socket: The socket.
@@ -73,18 +72,18 @@ class NonBlockingSocket:
     # --- what a subclass adds ----------------------------------------------------------------
 
     def on_readable(self) -> None:
-        """Read what came, or the end."""
+        """Read from the socket."""
         raise NotImplementedError
 
     def on_clogged(self, clogged: bool) -> None:
-        """Note that bytes wait for the peer, or do not any more; called under the lock."""
+        """Handle that bytes begin or cease to wait for the peer; called under the lock."""
 
     def on_refused(self) -> None:
-        """Handle queued descriptors that cannot be passed now; their message was dropped."""
+        """Handle that queued descriptors cannot be passed; their message was dropped."""
         self._give_up()
 
     def on_closed(self) -> None:
-        """Let go of what belongs to the socket; called once."""
+        """Release what belongs to the socket; called once."""
 
     # --- events ------------------------------------------------------------------------------
 
@@ -97,7 +96,7 @@ class NonBlockingSocket:
         self.on_readable()
 
     def pause(self, paused: bool) -> None:
-        """Stop reading, or go on."""
+        """Stop reading, or continue."""
         with self._lock:
             if paused != self._paused and not self.closed:
                 self._paused = paused
@@ -110,7 +109,7 @@ class NonBlockingSocket:
     # --- sending -----------------------------------------------------------------------------
 
     def send(self, data: bytes) -> None:
-        """Send bytes without waiting. A socket whose peer is gone drops them."""
+        """Send bytes without waiting; they are dropped if the peer is gone."""
         with self._lock:
             if self.closed:
                 return
@@ -204,9 +203,9 @@ class NonBlockingSocket:
             self.close()
 
     def wait_for_room(self, timeout: float) -> None:
-        """Wait until more can be sent, at most so long, and send it.
+        """Wait until more can be sent, for at most `timeout` seconds, and send it.
 
-        For threads that make a long answer piece by piece.
+        For threads that send a long answer in pieces.
         """
         poll = select.poll()
         poll.register(self.fd, select.POLLOUT)
@@ -216,9 +215,9 @@ class NonBlockingSocket:
     # --- the end -----------------------------------------------------------------------------
 
     def _give_up(self) -> None:
-        """End a connection over which nothing can be sent, so that the peer does not wait.
+        """Shut down a connection over which nothing can be sent, so that the peer does not wait.
 
-        The polling thread reads the end of it and closes it.
+        The polling thread then reads its end and closes it.
         """
         self.failed = True
         with contextlib.suppress(OSError):

@@ -1,9 +1,9 @@
-"""Streams: the items of generators, sent one chunk each, no faster than the caller reads them.
+"""Streams: the items of generators, one chunk each, sent no faster than the caller reads them.
 
 A generator stays on its lane from the first item to the last, so that what it holds over a `yield`
-(a lock, `torch.no_grad()`) does not leak into other calls. It must therefore not wait long for its
-reader. A caller that stops reading is cut off after a while. While calls of other callers wait for
-the lane, a generator may run further ahead of a slow reader, and then it is ended.
+(a lock, `torch.no_grad()`) does not affect other calls. So it must not wait long for its reader. A
+caller that stops reading loses the stream after a while. While calls of other callers wait for the
+lane, a generator may run further ahead of a slow reader. Then it is ended.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     from ._gate import Gate
 
 MAX_UNSENT = 4 << 20
-"""Bytes by which a stream is ahead of its reader."""
+"""Bytes by which a stream may be ahead of its reader."""
 MAX_AHEAD = 64 << 20
-"""The same while calls of others wait for its lane."""
+"""The same while calls of other callers wait for its lane."""
 STALL = 30.0
-"""Seconds a caller may leave a stream unread while its function waits."""
+"""Seconds that a function waits for a caller that reads nothing of its stream."""
 PATIENCE = 1.0
-"""Seconds that others wait for the lane of a stream whose reader is slow, over all its items."""
+"""Seconds in all that other callers wait for the lane of a stream whose reader is slow."""
 LOOK_AGAIN = 0.02
-"""Seconds until a slow reader is looked at again."""
+"""Seconds between two checks of a slow reader."""
 STREAM_END = b'{"end":null}'
 """The last line of a stream that ended well."""
 _monotonic = time.monotonic
@@ -52,7 +52,7 @@ class Streamer:
     def run(
         self, call: Call, lane: Lane, items: Generator[Any]
     ) -> tuple[BaseException | None, GateError | None]:
-        """Send what a generator yields until it ends or its caller is gone.
+        """Send the items of a generator until it ends or is stopped.
 
         Returns:
             What the generator raised, and why the gate ended it.
@@ -68,7 +68,7 @@ class Streamer:
             except GateError as error:
                 refused = error
                 break
-            except Exception as error:  # a property of the user's class
+            except Exception as error:  # from a property of the user's class
                 raised = error
                 break
         if isinstance(raised, StopIteration):
@@ -80,10 +80,10 @@ class Streamer:
         return raised, refused
 
     def send_item(self, call: Call, item: Any) -> None:
-        """Send one item, and wait until its caller has read enough of what came before.
+        """Send one item, and wait until its caller has read enough of the earlier ones.
 
         Raises:
-            GateError: It cannot be sent, or its caller reads too little.
+            GateError: The item cannot be sent, or its caller reads too slowly.
         """
         self.send(call, item)
         if not call.connections or call.connections[0].unsent <= MAX_UNSENT:
@@ -93,15 +93,15 @@ class Streamer:
             connection.wait_for_room(LOOK_AGAIN)
 
     def send(self, call: Call, item: Any) -> None:
-        """Send one item, however much the caller has not read, and note it for the record.
+        """Send one item without waiting, and note it for the record.
 
         Raises:
-            GateError: It cannot be sent, or a budget has no room for it.
+            GateError: The item cannot be sent, or a budget has no room for it.
         """
         self.send_chunk(call, self._chunk(call, item))
 
     def send_chunk(self, call: Call, data: bytes) -> None:
-        """Count, send and note one chunk; with the head of the answer before the first one.
+        """Count, send and note one chunk; the first one with the head of the answer.
 
         Raises:
             BudgetExceededError: A budget has no room for it.
@@ -112,7 +112,7 @@ class Streamer:
         framed = b"%x\r\n%s\r\n" % (len(data), data)
         with call.owner.lock:
             if call.state == DONE:
-                # Its caller was answered, and has the end of the stream.
+                # Its caller was answered, and has got the end of the stream.
                 return
             if not call.streaming:
                 call.streaming = True
@@ -125,7 +125,7 @@ class Streamer:
             recorder.item(call, data)
 
     def _chunk(self, call: Call, item: Any) -> bytes:
-        """One item as a chunk: a line of JSON, and its buffers after it."""
+        """One item as a chunk: a line of JSON, followed by its buffers."""
         executor = self._executor
         buffers: list[Any] = []
         text = encode(
@@ -144,7 +144,7 @@ class Streamer:
 
 
 def recorded_stream(result: str, buffers: list[bytes], prefix: bytes) -> bytes:
-    """The whole answer of a stream as it is in a record.
+    """The whole answer of a recorded stream.
 
     Args:
         result: The recorded result: `{"stream": [items], "end": null}`, or with an `error`.
@@ -165,7 +165,7 @@ def recorded_stream(result: str, buffers: list[bytes], prefix: bytes) -> bytes:
 
 
 def finish_stream(call: Call, reply: Reply, prefix: bytes) -> None:
-    """Make a reply the last chunk of a call's stream, with the head before it if there was none."""
+    """Make a reply the last chunk of a call's stream; with the head if nothing was sent before."""
     text = reply.text + b"\n"
     last = b"%x\r\n%s\r\n0\r\n\r\n" % (len(text), text)
     if not call.streaming:
@@ -187,7 +187,7 @@ def _line(value: object) -> bytes:
 
 
 def _laid_out(line: bytes, buffers: list[Any]) -> bytes:
-    """A chunk: a line without its closing brace, and the buffers after it, each at its place."""
+    """A chunk of a line, given without its closing brace, and of aligned buffers."""
     line = line.ljust(aligned(len(line) + 2, INLINE_ALIGN) - 2) + b"}\n"
     reply = Reply(200, line)
     reply.add_buffers(buffers, None)
@@ -195,7 +195,7 @@ def _laid_out(line: bytes, buffers: list[Any]) -> bytes:
 
 
 class Pace:
-    """Whether a stream must wait for its reader, asked until it must not."""
+    """Decides whether a stream must wait for its reader; asked until it need not."""
 
     __slots__ = ("_call", "_gate", "_looked", "_unsent", "_until")
 
@@ -207,11 +207,11 @@ class Pace:
         self._until = 0.0
 
     def must_wait(self) -> Connection | None:
-        """The connection to wait for; None if the stream can go on, or its call was stopped.
+        """The connection to wait for; None if the stream can continue, or its call was stopped.
 
         Raises:
             CallCancelledError: The caller has not read for too long, or reads too slowly while
-                calls of others wait.
+                calls of other callers wait.
         """
         call = self._call
         connection = call.connections[0] if call.connections else None
@@ -240,7 +240,7 @@ class Pace:
 
 
 def others_wait(gate: Gate, call: Call) -> bool:
-    """Whether calls of other callers wait for the thread that a call has."""
+    """Whether calls of other callers wait for the thread of a call."""
     lane, entry = _LANES.get(call.entry.lane), call.entry
     return any(
         other.state == QUEUED and (other.entry is entry or _LANES.get(other.entry.lane) == lane)
@@ -251,4 +251,4 @@ def others_wait(gate: Gate, call: Call) -> bool:
 
 
 _LANES = {"main": 1, "batch": 1, "async": 2}
-"""Lanes that functions share; with threads, each function has its own."""
+"""The lanes that functions share. With threads, each function has its own."""

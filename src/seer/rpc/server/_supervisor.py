@@ -1,8 +1,7 @@
 """The supervisor: it holds the sockets, starts the interface process, watches it and ends it.
 
-It never runs code of the interface and never stands between a caller and a running interface. It
-answers callers only while there is nobody else to do so: while the interface loads, and after it
-has ended for good.
+It runs no code of the interface, and a call does not pass through it. It answers callers only while
+no interface process can: while the interface loads, and after it has ended for good.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ class Workers:
         Raises:
             ValueError: The interface is served without a front.
         """
-        raise ValueError("this interface is served by one process, with no front before it")
+        raise ValueError("this interface is served by one process, without a front")
 
     def status(self) -> list[dict[str, Any]]:
         """The state of each copy."""
@@ -117,15 +116,15 @@ class Supervisor:
 
     Args:
         config: What to serve, and the callers.
-        workers: Makes what starts and watches the processes that run the interface.
+        workers: The class that starts and watches the processes that run the interface.
 
     Attributes:
-        epoch: The name of the incarnation that runs, or will next.
-        state: `starting`, `up`, `restarting`, `failed` (never loaded) or `dead`.
-        ended: How the last incarnation ended, in words.
+        epoch: The id of the interface process that runs, or of the next one.
+        state: `starting`, `up`, `restarting`, `failed` (it was never loaded) or `dead`.
+        ended: How the last interface process ended, in words.
         failure: Why the interface could not be loaded, as data.
         schema: The interface's schema, once it is known.
-        child: The process that has the callers' sockets: the interface's, or the front.
+        child: The process that has the callers' sockets: the interface process, or the front.
         workers: The processes that run the interface.
     """
 
@@ -157,7 +156,7 @@ class Supervisor:
         self._control = Control(self, self._poller)
         self._given_up = ""
         self._output = ""
-        """What the last incarnation printed last, where callers are not told."""
+        """The last output of the last interface process, if callers must not see it."""
         self.workers = workers(self, self._poller)
 
     @property
@@ -173,7 +172,7 @@ class Supervisor:
             ValueError: There is a caller of that name, or there are too many.
         """
         index = self.sockets.add(config)
-        # One that has gone may have used this place.
+        # A caller that is gone may have used this place.
         self.shared.clear_meter(FIRST_CALLER + index)
 
     def remove_caller(self, name: str) -> None:
@@ -181,17 +180,17 @@ class Supervisor:
         self.sockets.remove(name)
 
     def _shown_epoch(self) -> str:
-        """What a caller is told to be the incarnation while this process answers."""
+        """The epoch that callers are told while this process answers."""
         return self.epoch if self.state in ("starting", "restarting") else "none"
 
     def run(self) -> int:
-        """Serve; the exit status."""
+        """Serve until told to stop; the exit status."""
         signal.signal(signal.SIGTERM, self._on_terminate)
         signal.signal(signal.SIGINT, self._on_terminate)
         self._control.open(self.config.control)
         for caller in self.config.callers:
             self.add_caller(caller)
-        # The first line of the output says where to connect; what follows is the interface's own.
+        # The first line of the output says where to connect. The interface's own output follows.
         os.write(1, (json.dumps({"seer-gate": 1, "control": self.config.control}) + "\n").encode())
         self._start()
         while not self._stopping:
@@ -228,7 +227,7 @@ class Supervisor:
         self.workers.start()
 
     def fork(self, run: Callable[[Channel, str], int]) -> None:
-        """Start the process that has the callers' sockets; `run` is what it does."""
+        """Start the process that has the callers' sockets; it calls `run`."""
         self.child = child = Child(self.epoch, run, self.forget)
         child.watch(
             self._poller,
@@ -244,7 +243,7 @@ class Supervisor:
         ]
 
     def forget(self) -> None:
-        """In a forked process: let go of what is the supervisor's alone."""
+        """In a forked process: close what only the supervisor uses."""
         self.sockets.forget()
         self._control.forget()
         self._poller.close()
@@ -283,7 +282,7 @@ class Supervisor:
         self.workers.on_up()
 
     def note(self, message: dict[str, Any]) -> None:
-        """Keep what the controller should know."""
+        """Keep a message for the controller, which reads it with the health."""
         self.notes = [*self.notes[-99:], message]
 
     def _adopt(self, message: dict[str, Any]) -> None:
@@ -305,14 +304,14 @@ class Supervisor:
             self._after_end(last.lost, child.tail())
 
     def fail_to_start(self, failure: dict[str, Any] | None, ended: str, tail: str) -> None:
-        """The copies could not be started, so that nothing can be served."""
+        """Handle that the copies could not be started, so nothing can be served."""
         self.failure = failure
         self.ended = ended
         if not self._stopping:
             self._after_end([], tail)
 
     def give_up(self, why: str) -> None:
-        """There will be no copy any more: tell all callers, then end the front."""
+        """End the front, after it has told all callers: no further copy will be started."""
         self._given_up = why
 
         def told(_answer: dict[str, Any]) -> None:
@@ -322,7 +321,7 @@ class Supervisor:
         self.ask({"op": "give_up", "why": f"the interface is not running: {why}"}, told)
 
     def _after_end(self, lost: list[tuple[int, str, str, float]], tail: str) -> None:
-        """What comes after the end: nothing, a new start, or the reason for who asks."""
+        """Restart the interface after its end, or keep the reason for those who ask."""
         if self.state == "starting":
             self.state = "failed"
             if self.failure is None:
@@ -350,7 +349,7 @@ class Supervisor:
             self.sockets.answer(True)
         else:
             if self.failure is not None:
-                # The reason is the controller's to hear; it may show what callers must not see.
+                # Only the controller gets the reason: it may contain what callers must not see.
                 self.ended += "; loading it again failed"
                 if not self._blind:
                     self.ended += f": {self.failure['message']}"
@@ -360,11 +359,11 @@ class Supervisor:
 
     @property
     def _blind(self) -> bool:
-        """Whether callers must not see anything of the interface's inside."""
+        """Whether callers must see nothing of the server's inside."""
         return bool(self.config.blind or self.config.hidden)
 
     def describe_end(self, child: Child, last: ExitReport) -> str:
-        """How a process ended, with what may be said about its last seconds; it is reaped."""
+        """Reap a process; how it ended, with what callers may know about its last seconds."""
         ended = child.reap()
         output = child.tail(5)
         told = self.config.tracebacks is True and not self._blind
@@ -373,7 +372,7 @@ class Supervisor:
 
     @property
     def explained(self) -> str:
-        """How the last incarnation ended, with its last output; for the controller alone."""
+        """How the last interface process ended, with its last output; for the controller only."""
         return self.ended + (f"; its last output was:\n{self._output}" if self._output else "")
 
     def _tick(self, now: float) -> None:
@@ -394,7 +393,7 @@ class Supervisor:
         answered: Callable[[dict[str, Any]], None],
         descriptors: list[int] | None = None,
     ) -> None:
-        """Ask the interface process something."""
+        """Ask the process that has the callers' sockets, and call `answered` with its answer."""
         child = self.child
         if child is None:
             answered({"error": {"message": f"the interface is not running: {self.explained}"}})
@@ -422,7 +421,7 @@ class Supervisor:
 
 
 class Questions:
-    """Questions to a process that have no answer yet; each gets one, even if the process ends."""
+    """Questions to a process. Each gets an answer, even if the process ends."""
 
     def __init__(self) -> None:
         self._asked: dict[int, Answered] = {}
@@ -435,7 +434,7 @@ class Questions:
         answered: Answered,
         descriptors: list[int] | None = None,
     ) -> None:
-        """Ask the process behind `channel`; `answered` is told what it says, or that it ended."""
+        """Ask the process behind `channel`; `answered` gets its answer, or an error."""
         self._number += 1
         self._asked[self._number] = answered
         message = {**message, "n": self._number}
@@ -450,13 +449,13 @@ class Questions:
                 answered(_error("the process that runs the interface has just ended"))
 
     def answer(self, message: dict[str, Any]) -> None:
-        """Hand an answer to the one who asked."""
+        """Pass an answer to the one who asked."""
         answered = self._asked.pop(message["to"], None)
         if answered is not None:
             answered(message)
 
     def fail(self, why: str) -> None:
-        """Nobody is there to answer any more."""
+        """Answer all open questions with an error: the process has ended."""
         asked, self._asked = self._asked, {}
         for answered in asked.values():
             answered(_error(why))
@@ -471,20 +470,20 @@ RESTART_WINDOW = 60.0
 
 
 class Restarts:
-    """The recent starts, and when the next one may be."""
+    """Limits how often the interface is restarted."""
 
     def __init__(self) -> None:
         self._starts: list[float] = []
 
     def started(self, now: float) -> None:
-        """The interface was started."""
+        """Note a start."""
         self._starts.append(now)
 
     def next(self, now: float) -> float | None:
-        """When to start it again; None if it was started too often recently."""
+        """When to start the interface again; None if it was started too often recently."""
         self._starts = [when for when in self._starts if when > now - RESTART_WINDOW]
         if len(self._starts) > MAX_RESTARTS:
             return None
-        # At once the first time; the more often lately, the later.
-        lately = len(self._starts) - 1
-        return now + (min(0.1 * 2**lately, 3.0) if lately else 0.0)
+        # At once the first time, then with a delay that doubles.
+        recent = len(self._starts) - 1
+        return now + (min(0.1 * 2**recent, 3.0) if recent else 0.0)

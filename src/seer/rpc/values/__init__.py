@@ -1,1 +1,1 @@
-"""Values and hints: how a value travels, and how it is converted to the type that a hint names."""
+"""Values and hints: how a value is sent, and how it is converted to the type that a hint names."""

@@ -1,7 +1,7 @@
-"""From real annotations to hints.
+"""Makes hints from annotations.
 
-The libraries that annotations may name (numpy, torch, pandas, PIL, pydantic ...) are never imported
-here: an annotation that names one has loaded it. The same holds for `typing`.
+The libraries that annotations may name (numpy, torch, pandas, PIL, pydantic ...) are not imported
+here: an annotation that names one has already loaded it. The same holds for `typing`.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ _STREAMS = frozenset({"Iterator", "Generator", "AsyncIterator", "AsyncGenerator"
 
 
 class Parser:
-    """Turns annotations into hints, and remembers the classes they name.
+    """Turns annotations into hints, and remembers the classes that they name.
 
     Attributes:
-        classes: The record classes and enums met, by the name they have in hints.
+        classes: The record classes and enums that it found, by their names in hints.
     """
 
     def __init__(self) -> None:
         self.classes: dict[str, type] = {}
 
     def parse(self, annotation: Any, names: dict[str, Any]) -> Hint:
-        """The hint for an annotation; text in it is evaluated in `names`.
+        """The hint for an annotation. Annotations that are text are evaluated in `names`.
 
         Raises:
-            UnsupportedHintError: The gate cannot convert values by it.
+            UnsupportedHintError: The gate does not support it.
         """
         annotation = resolve(annotation, names)
         if _hashable(annotation) and (kind := SIMPLE.get(annotation)) is not None:
@@ -85,7 +85,7 @@ class Parser:
         )
 
     def _parse_form(self, annotation: Any, names: dict[str, Any]) -> Hint:
-        """Everything that is not a plain class: unions, generics, literals and typing's forms."""
+        """The hint for an annotation that is not a plain class: a union, a generic, a literal."""
         typing = sys.modules.get("typing")
         origin = getattr(annotation, "__origin__", None)
         args: Any = getattr(annotation, "__args__", ())
@@ -134,7 +134,7 @@ class Parser:
         return Hint("union", tuple(flat))
 
     def _name(self, cls: type) -> str:
-        """A name that is the class's own unless another class has it already."""
+        """The class's own name, with a number if another class has the same name."""
         base = name = cls.__name__
         number = 2
         while self.classes.setdefault(name, cls) is not cls:
@@ -143,7 +143,7 @@ class Parser:
 
 
 def resolve(annotation: Any, names: dict[str, Any]) -> Any:
-    """The annotation itself, where it is given as text.
+    """Evaluate an annotation that is text.
 
     Raises:
         UnsupportedHintError: The text cannot be evaluated here.
@@ -152,7 +152,7 @@ def resolve(annotation: Any, names: dict[str, Any]) -> Any:
     if not isinstance(text, str):
         return annotation
     try:
-        # The author's own source text, evaluated where it was written: this is not foreign input.
+        # This is the author's own source text, evaluated in its own module; not foreign input.
         return resolve(eval(text, names), names)
     except Exception as error:
         raise UnsupportedHintError(
@@ -162,7 +162,7 @@ def resolve(annotation: Any, names: dict[str, Any]) -> Any:
 
 
 def is_named(cls: type) -> bool:
-    """Whether the class is one that the gate can describe: a record, an enum, a TypedDict."""
+    """Whether the gate can describe a class: a record, an enum, a named tuple or a TypedDict."""
     marks = ("__dataclass_fields__", "__attrs_attrs__", "__struct_fields__", "__pydantic_fields__")
     if any(hasattr(cls, mark) for mark in (*marks, "__required_keys__")):
         return True
@@ -191,7 +191,7 @@ def describe(annotation: Any) -> str:
 
 
 def _foreign_kind(cls: type) -> str | None:
-    """The kind of a class that is known by where it lives."""
+    """The kind of a class that is known by its module and name."""
     if cls.__module__ in ("collections.abc", "typing"):
         return _ABSTRACT.get(cls.__name__)
     if getattr(cls, "__seer_handle__", False):
@@ -200,7 +200,7 @@ def _foreign_kind(cls: type) -> str | None:
 
 
 def _alias_value(alias: Any) -> Any:
-    """What an alias made with `type X[T] = ...` stands for, with its arguments put in."""
+    """The annotation that an alias made with `type X[T] = ...` stands for, with its arguments."""
     definition = getattr(alias, "__origin__", alias)
     value = definition.__value__
     given = dict(zip(definition.__type_params__, getattr(alias, "__args__", ()), strict=False))
@@ -223,7 +223,7 @@ def _hashable(annotation: Any) -> bool:
 
 
 def _array_dtype(args: tuple[Any, ...]) -> str | None:
-    """The dtype in `NDArray[np.float32]`; None where it is abstract or of no fixed width."""
+    """The dtype in `NDArray[np.float32]`; None if it is abstract or has no fixed width."""
     numpy = sys.modules["numpy"]
     inner = getattr(args[1], "__args__", ()) if len(args) == 2 else ()
     scalar: Any = inner[0] if inner else None

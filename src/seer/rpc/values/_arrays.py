@@ -1,8 +1,8 @@
 """Arrays, tensors and images on the wire.
 
-Arrays go as raw C-ordered memory with a dtype and a shape. A tensor on a GPU is not copied here: it
-is handed to the transport as a `TensorBuffer`, which copies it straight to its place.
-numpy, torch and PIL are used only where a value of theirs is met or asked for.
+Arrays are sent as raw C-ordered memory with a dtype and a shape. A tensor on a GPU is not copied
+here: the transport gets a `TensorBuffer`, which copies it directly to its destination. numpy, torch
+and PIL are used only for values of theirs.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from ._unpack import Unpacker
 
 PLAIN_ARRAY_ITEMS = 100_000
-"""The largest array that is written out as nested lists for a peer without frames."""
+"""The largest array that is written as nested lists, for a peer that reads only JSON."""
 MAX_PIXELS = 100_000_000
 
-# Only plain numbers, times and fixed-width text: `np.dtype` would make objects of raw bytes.
+# Only plain numbers, times and fixed-width text: an object dtype would make pointers of raw bytes.
 _DTYPE = re.compile(
     r"[|<](?:b1|[iu][1248]|f[248]|f16|c8|c16|c32)|<[mM]8(?:\[\d{0,6}[a-zA-Zμ]{1,7}\])?|[<|][US]\d{1,9}"
 )
@@ -49,7 +49,7 @@ _TORCH = {
 
 
 class RawArray:
-    """An array as it came, for readers that do without numpy.
+    """An array as received, for readers without numpy.
 
     Attributes:
         dtype: As numpy writes it (`<f4`); for tensors also `bfloat16`.
@@ -95,7 +95,7 @@ class TensorBuffer:
 
 
 def pack(packer: Packer, value: Any) -> Any:
-    """What goes for an array, a numpy scalar, a tensor or an image; `UNKNOWN` for others."""
+    """The tree for an array, a numpy scalar, a tensor or an image; `UNKNOWN` for others."""
     if isinstance(value, known_class("numpy", "ndarray")):
         return _pack_array(packer, value)
     if isinstance(value, known_class("numpy", "generic")):
@@ -131,7 +131,7 @@ def _pack_array(packer: Packer, array: Any) -> Any:
 
 
 def _scrubbed(scrub: Scrub, array: Any) -> Any:
-    """An array of texts, each as an agent may see it; as wide as they are then."""
+    """An array of texts after scrubbing, with the width that they then need."""
     items = [scrub(item) for item in array.ravel().tolist()]
     return sys.modules["numpy"].array(items, dtype=array.dtype.kind).reshape(array.shape)
 
@@ -163,7 +163,7 @@ def _check_plain(size: int, shape: list[int]) -> None:
 def _pack_scalar(packer: Packer, scalar: Any) -> Any:
     kind = scalar.dtype.kind
     if kind in "biufcSU":
-        # `item` gives back numpy's own type for long doubles, so the kind decides.
+        # Not `item`, which returns numpy's own type for long doubles.
         exact = {"b": bool, "i": int, "u": int, "f": float, "c": complex, "S": bytes, "U": str}
         return packer.pack(exact[kind](scalar), 1)
     return _pack_array(packer, sys.modules["numpy"].asarray(scalar))
@@ -190,7 +190,7 @@ def _pack_tensor(packer: Packer, tensor: Any) -> Any:
 
 
 def _tensor_memory(tensor: Any) -> Any:
-    """The memory of a contiguous tensor on the CPU. Not by way of numpy, which may not be there."""
+    """The memory of a contiguous tensor on the CPU; without numpy, which may not be installed."""
     size = tensor.numel() * tensor.element_size()
     if not size:
         return b""
@@ -230,7 +230,7 @@ def unpack_array(unpacker: Unpacker, found: dict[str, Any]) -> Any:
 
 
 def unpack_tensor(unpacker: Unpacker, found: dict[str, Any]) -> Any:
-    """The tensor of a tagged object: as torch's where that is asked for, else as numpy's array."""
+    """The tensor of a tagged object: a torch tensor if requested, else a numpy array."""
     name, shape, data = found["dtype"], _shape(found), unpacker.buffer(found["buffer"])
     if type(name) is not str or name not in _TORCH:
         raise ProtocolError(f"tensors of dtype {name!r} are not accepted")

@@ -1,15 +1,16 @@
 """Values on the wire: any sendable value as JSON text plus raw buffers, and back.
 
-`encode` writes UTF-8 JSON; what JSON cannot hold exactly is an object with a `"$seer"` field that
-names a tag (`tuple`, `dict`, `set`, `bytes`, `floats`, `array`, ...). Bulk data (arrays, tensors,
-bytes, long lists of numbers) is appended to `buffers` as raw memory and referred to by index.
-Floats come back exactly, NaN and infinities too; strings may hold lone surrogates; integers have no
-bound. `decode` takes what a hostile peer may have sent: it never builds a class by a name off the
-wire, and everything that is not exactly as written by `encode` is a `ProtocolError`.
+`encode` writes UTF-8 JSON. A value that JSON cannot express exactly becomes an object with a
+`"$seer"` field, which names a tag (`tuple`, `dict`, `set`, `bytes`, `floats`, `array`, ...). Bulk
+data (arrays, tensors, bytes, long lists of numbers) is appended to `buffers` as raw memory, and the
+JSON refers to it by index. Floats come back exactly, also NaN and infinities. Strings may contain
+lone surrogates, and integers have no bound. `decode` reads data of a possibly hostile peer: it
+looks up no class by a name from the wire, and everything that `encode` would not write is a
+`ProtocolError`.
 
-This module knows nothing of functions, hints or sockets. It runs in sandboxes and in agents' jails,
-so it needs the standard library only and reaches its neighbours by relative imports: the package
-may live under another name there. `MODULES` lists what such a copy needs.
+This module knows no functions, hints or sockets. It runs in sandboxes and in agents' jails, where
+its package has another name, so it needs only the standard library and uses relative imports.
+`MODULES` lists the modules that such a copy needs.
 """
 
 # Values of any type are the subject here, and narrowing by exact type leaves parts unknown.
@@ -56,7 +57,7 @@ _RESULT = len('{"result":')
 
 
 class Limits:
-    """What `decode` accepts at most.
+    """The limits of what `decode` accepts.
 
     Attributes:
         text_bytes: The length of the JSON text.
@@ -82,22 +83,23 @@ def encode(
     extra: Extra | None = None,
     scrub: Scrub | None = None,
 ) -> bytes:
-    """Write `value` as JSON text, its bulk data to `buffers`.
+    """Write `value` as JSON text, and its bulk data to `buffers`.
 
     Args:
-        value: Anything sendable.
+        value: Any sendable value.
         buffers: Raw memory is appended here: C-contiguous objects with the buffer protocol, or
             `TensorBuffer`s for memory of a GPU.
-        frames: False for a peer that reads plain JSON only: arrays become nested lists (within a
-            bound), bytes base64 text, tuples and sets lists; `buffers` stays as it is.
+        frames: False for a peer that reads only plain JSON: arrays become nested lists (within a
+            bound), bytes become base64 text, tuples and sets become lists, and nothing is appended
+            to `buffers`.
         function: The function whose result this is, for the error.
-        extra: Asked first about a value of a type that JSON lacks; gives its tagged object, or None
-            when it does not know it either.
-        scrub: What to make of bytes, and of the items of arrays of text, before they are written.
+        extra: Called first for a value of a type that JSON lacks; returns its tagged object, or
+            None if it does not know the type.
+        scrub: Applied to bytes, and to the items of arrays of text, before they are written.
 
     Raises:
-        ResultError: Some part cannot be sent; the message has its path and type. `buffers` is as
-            before.
+        ResultError: A part cannot be sent. The message has its path and type, and `buffers` is
+            unchanged.
     """
     before = len(buffers)
     try:
@@ -108,7 +110,7 @@ def encode(
 
 
 def unsendable_result(problem: Unsendable, function: str) -> ResultError:
-    """The error for a result of which some part cannot be sent."""
+    """The error for a result with a part that cannot be sent."""
     which = f"{function}() returned a value that cannot be sent: " if function else ""
     return ResultError(f"{which}result{''.join(problem.path)} {problem.what}")
 
@@ -121,10 +123,10 @@ def encode_call(
     *,
     extra: Extra | None = None,
 ) -> bytes:
-    """Write a call's arguments as the JSON of `[args, kwargs]`; errors speak of arguments.
+    """Write a call's arguments as the JSON of `[args, kwargs]`.
 
     Raises:
-        ArgumentError: An argument cannot be sent; the message has its path and type.
+        ArgumentError: An argument cannot be sent. The message has its path and type.
     """
     before = len(buffers)
     try:
@@ -149,14 +151,14 @@ def decode(
 
     Args:
         text: The JSON text.
-        buffers: The raw buffers, as objects with the buffer protocol. Arrays are views of them, not
-            copies: writable exactly where the buffer is.
-        limits: What is accepted at most.
-        torch: Whether tensors come back as `torch.Tensor`s (where torch can be imported); else they
-            are numpy arrays, `bfloat16` as float32.
+        buffers: The raw buffers, as objects with the buffer protocol. Arrays are views of them, and
+            writable if the buffer is.
+        limits: The limits of what is accepted.
+        torch: Whether tensors come back as `torch.Tensor`s, if torch can be imported. Otherwise
+            they are numpy arrays, with `bfloat16` as float32.
         raw: Whether arrays and tensors come back as `RawArray` (dtype, shape, memory), so that
-            numpy is not needed; images as their PNG bytes.
-        extra: For tags that are not known here: what to make of the tagged object.
+            numpy is not needed, and images as their PNG bytes.
+        extra: Makes the values of tags that are not known here.
 
     Raises:
         ProtocolError: The text is not what `encode` writes, or breaks a limit.
@@ -170,7 +172,7 @@ def decode(
             if isinstance(text, bytes)  # twice as fast as the other way
             else str(text, "utf-8", "surrogatepass")
         )
-        # A peer that writes the tag with escapes merely sends a dict with an odd key.
+        # If a peer writes the tag with escapes, the object stays a dict.
         if TAG in string:
             value = Unpacker(buffers, torch=torch, raw=raw, extra=extra).read(string)
         else:
@@ -185,8 +187,8 @@ def decode(
 
 
 def decode_result(text: bytes, *, torch: bool, extra: Restorers) -> Any:
-    """`decode(text)["result"]` of a text without buffers; a short one by a shorter way."""
-    # With so few bytes it cannot be nested too deeply.
+    """`decode(text)["result"]` for a text without buffers; faster for short texts."""
+    # A text this short cannot be nested too deeply.
     if len(text) <= MAX_DEPTH:
         try:
             string = text.decode()
@@ -199,9 +201,9 @@ def decode_result(text: bytes, *, torch: bool, extra: Restorers) -> Any:
 
 
 def decode_plain_call(text: bytes) -> tuple[list[Any], dict[str, Any]] | None:
-    """A call's arguments by a shorter way; None where it takes `decode` to read or to refuse them.
+    """Decode the arguments of a usual call faster; None if `decode` must read or refuse them.
 
-    For texts of less than `DEFAULT_LIMITS.text_bytes`.
+    The text must have less than `DEFAULT_LIMITS.text_bytes`.
     """
     try:
         string = text.decode()
@@ -239,7 +241,7 @@ def _encode(
     try:
         text = _dump(value)
     except ValueError:
-        # An integer past Python's limit of digits; descriptors made so far stay as they are.
+        # An integer above Python's limit of digits. The buffers that were added stay valid.
         text = _dump(pack_huge_ints(value))
     try:
         data = text.encode()
@@ -251,7 +253,7 @@ def _encode(
 
 
 def _is_plain(value: Any, depth: int) -> bool:
-    """Whether the C encoder alone writes `value` so that it reads back the same."""
+    """Whether the C encoder alone writes `value` so that the same value is read back."""
     kind: Any = type(value)
     if kind is dict:
         if not STRINGS.issuperset(map(type, value)) or TAG in value:
@@ -275,7 +277,7 @@ def _is_plain(value: Any, depth: int) -> bool:
 
 
 def _make_dump(make_encoder: Any) -> Callable[[Any], str]:
-    """The C encoder, made once: `json.dumps` makes a new one for each call, half of its time."""
+    """The C encoder, made once. `json.dumps` makes one for each call, which is half of its time."""
     encoder = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":"))
     if make_encoder is None:
         return encoder.encode

@@ -1,12 +1,12 @@
-"""Converting arguments by their hints, compiled once per parameter.
+"""Converts arguments by their hints, with converters that are compiled once per parameter.
 
-`Compiler.compile(hint)` gives a function from a decoded value to the value that the exposed
-function gets; it raises `Mismatch` for what does not fit. Conversions are those that cannot lose or
-guess: an int may stand for a float, a list for a tuple, a set or an array, text for a path or a
-date; a bool is not an int, and `"3"` is not a number.
+`Compiler.compile(hint)` gives a function that turns a decoded value into the value for the exposed
+function, and raises `Mismatch` for a value that does not fit. A conversion must neither lose
+information nor guess: an int may stand for a float, a list for a tuple, a set or an array, and text
+for a path or a date. But a bool is not an int, and `"3"` is not a number.
 
-With `plain=True` (a peer that only has JSON: curl, MCP) also base64 text is accepted for bytes and
-images, integral floats for ints, and the text of JSON keys for dict keys.
+With `plain=True`, for peers that only have JSON (curl, MCP), base64 text is also accepted for bytes
+and images, integral floats for ints, and the text of JSON keys for dict keys.
 """
 
 # Values of any type are the subject here, and narrowing by exact type leaves parts unknown.
@@ -38,11 +38,11 @@ EXACT: dict[str, type] = {
     "none": type(None),
     "complex": complex,
 }
-"""The kinds whose values need no look beyond their exact type."""
+"""The kinds for which the exact type of a value is enough."""
 
 
 class Mismatch(Exception):
-    """A value that does not fit; the containers around it add the path on the way out."""
+    """A value does not fit its hint. The containers around the value add its path."""
 
     def __init__(self, expected: str, value: Any, why: str = "") -> None:
         super().__init__(expected)
@@ -57,7 +57,7 @@ class Mismatch(Exception):
 
 
 def came(value: Any) -> str:
-    """What came, for a message: the type, and the value where that is short."""
+    """A value in a message: its type, and the value itself if it is short."""
     if value is None:
         return "None"
     name = type_name(type(value))
@@ -100,7 +100,7 @@ class Compiler:
         return convert
 
     def named(self, name: str) -> Convert:
-        """The converter for a named class; made when first needed: classes may be recursive."""
+        """The converter for a named class; compiled on first use, as classes may be recursive."""
 
         def convert(value: Any) -> Any:
             known = self._named.get(name)
@@ -114,7 +114,7 @@ class Compiler:
 
 
 def open_handle(value: Any) -> Any:
-    """The value that a handle stands for; anything else as it is."""
+    """The value of a handle; any other value unchanged."""
     return value.value if getattr(type(value), "__seer_handle__", False) else value
 
 
@@ -207,7 +207,7 @@ def _list(compiler: Compiler, hint: Hint) -> Convert:
 
 
 def _listed(value: Any, accepted: tuple[type, ...], hint: Hint) -> Any:
-    """Arrays may stand for lists: nothing is lost."""
+    """The value, or the list of an array's items, which loses nothing."""
     if type(value) in accepted:
         return value
     if hasattr(value, "tolist") and getattr(value, "ndim", 0) > 0:
@@ -292,7 +292,7 @@ def _checked_key(convert_key: Convert, key: Any) -> Any:
 
 
 def _json_key(convert_key: Convert) -> Convert:
-    """JSON has text keys only, so the text of a number stands for the number."""
+    """Convert the text of a number to the number, because keys in JSON are text."""
     import json
 
     def convert(key: Any) -> Any:
@@ -319,7 +319,7 @@ def _union(compiler: Compiler, hint: Hint) -> Convert:
                 return convert_one(value)
             except Mismatch as problem:
                 problems.append(problem)
-        # The alternative that got furthest is the one that was meant.
+        # Report the alternative that got furthest, which is most likely the intended one.
         deepest = max(problems, key=lambda problem: len(problem.path))
         if deepest.path:
             raise deepest

@@ -1,7 +1,7 @@
-"""Converting arguments to the kinds of `_kinds`: arrays, tensors, images, frames, paths, times.
+"""Converts arguments to the kinds of `_kinds`: arrays, tensors, images, frames, paths, times.
 
-Each maker is compiled for a hint that names the class, so its library is loaded; none is imported
-otherwise.
+A converter is made for a hint that names the class, so its library is already loaded. No library is
+imported here.
 """
 
 # Values of any type are the subject here, and narrowing by exact type leaves parts unknown.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _NUMBER_KINDS = "biufc"
 _FAILURES = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
-"""What libraries raise about data that they cannot take."""
+"""What libraries raise for data that they do not accept."""
 
 
 def make(hint: Hint, *, plain: bool) -> Convert:
@@ -47,7 +47,7 @@ def ndarray(hint: Hint, plain: bool) -> Convert:
         if dtype is None or value.dtype == dtype:
             return value
         if not numpy.can_cast(value.dtype, dtype, "same_kind"):
-            raise Mismatch(expected, value, "the conversion would lose what it holds")
+            raise Mismatch(expected, value, "the conversion would lose data")
         return value.astype(dtype)
 
     return convert
@@ -62,7 +62,7 @@ def _to_array(numpy: Any, value: Any, dtype: Any, expected: str) -> Any:
         raise Mismatch(expected, value)
     try:
         array = numpy.asarray(value)
-        # The numbers of a list have no width of their own, so a narrower type loses nothing.
+        # The numbers of a list have no width, so a narrower type loses nothing.
         if dtype is not None and array.dtype.kind in "iu" and dtype.kind in "iu":
             array = numpy.asarray(value, dtype=dtype)
         elif array.size == 0 and dtype is not None:

@@ -1,4 +1,4 @@
-"""Handles: values that stay on the server, and what a caller holds instead of them."""
+"""Handles: values that stay on the server, and the references that callers get."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ _MAX_PARTS = 10_000
 
 
 class Handle(_OfSome[Kept]):
-    """A value that stays where it is (on the GPU) while a caller refers to it.
+    """A value that stays where it is (such as on a GPU) while a caller refers to it.
 
-    A function hinted `-> Handle` may return any value; its caller gets a handle. A parameter hinted
-    `Handle` gets this object; one with any other hint gets the value itself. `Handle[np.ndarray]`
-    means the same, and tells readers what is kept.
+    A function hinted `-> Handle` may return any value, and its caller gets a handle. A parameter
+    hinted `Handle` gets this object. A parameter with any other hint gets the value itself.
+    `Handle[np.ndarray]` means the same, and tells readers what is kept.
 
     Attributes:
         value: The value.
@@ -57,13 +57,13 @@ class Handle(_OfSome[Kept]):
 
     @property
     def dtype(self) -> str | None:
-        """The name of the value's dtype, or None where it has none."""
+        """The name of the value's dtype, or None if it has none."""
         dtype = getattr(self.value, "dtype", None)
         return None if dtype is None else str(dtype).removeprefix("torch.")
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """The value's shape, or None where it has none."""
+        """The value's shape, or None if it has none."""
         shape = getattr(self.value, "shape", None)
         return None if shape is None else tuple(int(n) for n in shape)
 
@@ -72,13 +72,13 @@ class Handle(_OfSome[Kept]):
 
 
 class HandleTable:
-    """The values one caller has handles to. Ids are random, and known to this table only.
+    """The values to which one caller has handles. Ids are random, and known only to this table.
 
     Args:
-        room: Says how many bytes more the caller may hold.
+        room: Gives the number of bytes that the caller may hold in addition.
 
     Attributes:
-        size: The bytes of all values; memory that several of them share is counted once.
+        size: The bytes of all values. Memory that several of them share is counted once.
     """
 
     __slots__ = ("_lock", "_memory", "_room", "_shares", "_values", "size")
@@ -88,19 +88,19 @@ class HandleTable:
         self._lock = allocate_lock()
         self._values: dict[str, Handle] = {}
         self._memory: dict[str, dict[int, int]] = {}
-        """By handle: the memory that its value keeps, as addresses and sizes."""
+        """By handle: the memory of its value, as addresses and sizes."""
         self._shares: dict[int, int] = {}
-        """How many handles keep the memory at an address."""
+        """How many handles use the memory at an address."""
         self.size = 0
 
     def __len__(self) -> int:
         return len(self._values)
 
     def add(self, handle: Handle) -> dict[str, Any]:
-        """Keep a value; what the caller gets for it.
+        """Keep a value; the reference for the caller.
 
         Raises:
-            HandleError: The caller holds too many, or too much memory by them.
+            HandleError: The caller holds too many handles, or too much memory.
         """
         if len(self._values) >= MAX_HANDLES:
             raise HandleError(
@@ -131,14 +131,14 @@ class HandleTable:
         }
 
     def describe(self, value: object) -> dict[str, Any] | None:
-        """What the caller gets for a value, if that is a handle."""
+        """The reference for the caller if a value is a handle; else None."""
         return self.add(value) if type(value) is Handle else None
 
     def get(self, identifier: object) -> Handle:
         """The handle with this id.
 
         Raises:
-            HandleError: There is none, or none any more, or it is another caller's.
+            HandleError: This caller has no such handle.
         """
         found = self._values.get(identifier) if isinstance(identifier, str) else None
         if found is None:
@@ -149,13 +149,13 @@ class HandleTable:
         return found
 
     def restore(self, found: dict[str, Any]) -> Handle:
-        """What a reference to a handle in a call's arguments stands for."""
+        """The handle for a reference in a call's arguments."""
         if set(found) != {"id"}:
             raise ArgumentError("a reference to a handle has an id and nothing else")
         return self.get(found["id"])
 
     def free(self, identifier: str) -> bool:
-        """Let a value go; False if there was none."""
+        """Release a value; False if there was none."""
         return self._drop(identifier)
 
     def _drop(self, identifier: str) -> bool:
@@ -166,22 +166,21 @@ class HandleTable:
                 if not self._shares[at]:
                     del self._shares[at]
                     self.size -= size
-        # Its value goes here, outside of the lock: that may run code of its class.
+        # The value is freed here, outside of the lock, because that may run code of its class.
         return handle is not None
 
     def clear(self) -> None:
-        """Let all values go."""
+        """Release all values."""
         for identifier in tuple(self._values):
             self._drop(identifier)
 
 
 def memory_of(value: Any) -> dict[int, int]:
-    """The memory that a value keeps: addresses and sizes.
+    """The memory that a value uses: addresses and sizes.
 
-    Arrays and tensors count with all of the memory that they are views of, wherever they are in
-    containers and in the attributes of objects. Models (`torch.nn.Module`) do not count: they are
-    the interface's, even if handles refer to them. Of a value with very many parts only the first
-    are looked at.
+    Arrays and tensors in containers and attributes are included, each with the whole memory that it
+    is a view of. Models (`torch.nn.Module`) are not: they belong to the interface, even if handles
+    refer to them. Of a value with very many parts, only the first are counted.
     """
     found: dict[int, int] = {}
     seen: set[int] = set()
@@ -196,7 +195,7 @@ def memory_of(value: Any) -> dict[int, int]:
 
 
 def _count(part: Any, found: dict[int, int]) -> bool:
-    """Add the memory of one object; False if it has parts that count on their own."""
+    """Add the memory of one object; False if its parts must be counted too."""
     torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
     if isinstance(part, (type, ModuleType, FunctionType)):
         return True

@@ -1,8 +1,8 @@
-"""Type hints as data: what a parameter or a result may be, the same on both sides of the gate.
+"""Type hints as data, the same on both sides of the gate.
 
-A `Hint` is a small tree that can be written as JSON, so that server, stubs, MCP schemas and docs
-all work from one description. How it is made from a real annotation is in `_annotations`, how
-values are converted by it in `_convert`, how classes named in hints look in `_types`.
+A `Hint` is a small tree that can be written as JSON. Server, stubs, MCP schemas and docs are all
+made from it. `_annotations` makes hints from annotations, `_convert` converts values by hints, and
+`_types` describes the classes that hints name.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _ARITY = {
 
 
 class UnsupportedHintError(Exception):
-    """A hint that the gate cannot convert by; the message says why."""
+    """The gate does not support a hint; the message says why."""
 
 
 class Hint:
@@ -99,31 +99,31 @@ class Hint:
         return f"{name}[{inner}]" if inner else name
 
     def walk(self) -> list[Hint]:
-        """This hint and all inside it (not inside the classes it names)."""
+        """This hint and all hints inside it, but not those of classes that it names."""
         found: list[Hint] = [self]
         for hint in found:
             found.extend(hint.args)
         return found
 
     def to_json(self) -> Any:
-        """A JSON form: the kind alone where that is all."""
+        """A JSON form: only the kind, if there is nothing else."""
         if not self.args and self.detail is None:
             return self.kind
         out: dict[str, Any] = {"kind": self.kind}
         if self.args:
             out["args"] = [hint.to_json() for hint in self.args]
         if self.detail is not None:
-            # A tuple would come back as a list, and bytes not at all.
+            # As source, because JSON has neither tuples nor bytes.
             literal = self.kind == "literal"
             out["detail"] = repr(self.detail) if literal else self.detail
         return out
 
     @classmethod
     def from_json(cls, found: Any) -> Hint:
-        """Read what `to_json` gave.
+        """Read what `to_json` wrote.
 
         Raises:
-            ValueError: It is something else.
+            ValueError: It is malformed.
         """
         if isinstance(found, str):
             found = {"kind": found}
@@ -149,10 +149,10 @@ ANY = Hint("any")
 
 
 def literal_hint(args: tuple[Any, ...]) -> Hint:
-    """The hint `Literal[args]`; an enum's member stands for its value.
+    """The hint `Literal[args]`, with the values of enum members.
 
     Raises:
-        UnsupportedHintError: One of them is not a literal.
+        UnsupportedHintError: A value is not a literal.
     """
     values: list[Any] = []
     for value in args:

@@ -1,11 +1,11 @@
 """The kinds of values whose class is not a builtin: one row in `KINDS` for each.
 
 A row has everything that the gate knows of a kind: the class, how a value is sent and received, how
-an argument is converted to it, and what its JSON Schema is. Hints, the wire format, the generated
-library and its types are made from the rows, so a new kind is a new row. Builtin types, containers,
-records, enums and handles are not here: they follow rules of their own.
+an argument is converted to it, and its JSON Schema. Hints, the wire format, the generated library
+and its types are made from the rows, so a new kind is a new row. Builtin types, containers,
+records, enums and handles are not here, because they follow other rules.
 
-No library is imported here: a value or a hint of such a kind has loaded its library already.
+No library is imported here: a value or a hint of such a kind has already loaded its library.
 """
 
 # Values of any type are the subject here, and narrowing by exact type leaves parts unknown.
@@ -37,16 +37,16 @@ class Kind:
     Attributes:
         name: Its name in hints.
         module: The module that its class is imported from.
-        classes: The names of its class there; the first is what hints and generated code write.
-        pack: Gives the tree that is sent for a value of this class.
-        convert: Gives what makes the converter of arguments for a hint of this kind.
+        classes: The names of its class there; hints and generated code use the first.
+        pack: Gives the tree to send for a value of this class.
+        convert: Gives the function that makes the converter of arguments for a hint of this kind.
         schema: The JSON Schema of a value as plain JSON.
-        tag: The tag that marks its values on the wire; empty where they are plain JSON.
+        tag: The tag of its values on the wire; empty if they are plain JSON.
         fields: The fields that a tagged object must have.
-        unpack: Makes a value of a tagged object.
-        library: Whether the class is from an installed library. Then `pack` is given the values of
-            all classes of that library, such as numpy's scalars.
-        shown: Whether an agent is shown such a result as a picture, file or description instead of
+        unpack: Makes a value from a tagged object.
+        library: Whether the class is from an installed library. Then `pack` also gets the values of
+            all other classes of that library, such as numpy's scalars.
+        shown: Whether an agent sees such a result as a picture, file or description instead of
             JSON data.
     """
 
@@ -106,14 +106,14 @@ class Kind:
         return cls.__name__ in self.classes and getattr(module, cls.__name__, None) is cls
 
     def has(self, value: object) -> bool:
-        """Whether a value is of the kind's class; none is before its module is loaded."""
+        """Whether a value is an instance of the kind's class; False if its module is not loaded."""
         module = sys.modules.get(self.module)
         return module is not None and any(
             isinstance(value, getattr(module, name)) for name in self.classes
         )
 
 
-# These modules import others of this folder, or need a library: they are loaded on first use.
+# These modules import others of this folder, or need a library, so they are loaded on first use.
 
 
 def _arrays() -> Any:

@@ -1,7 +1,7 @@
 """The sending half of the wire format: a value becomes a tree for the JSON encoder, plus buffers.
 
-Used by `_codec` for what is not plain JSON already. Kinds with a class of their own, such as arrays
-and dates, are packed as their rows in `_kinds` say.
+`_codec` uses it for values that are not plain JSON. Kinds with their own class, such as arrays and
+dates, are packed as their rows in `_kinds` say.
 """
 
 # Values of any type are the subject here, and narrowing by exact type leaves parts unknown.
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     Scrub = Callable[[Any], Any]
 
 LONG_LIST = 64
-"""From this many numbers on, a list of floats or ints goes as raw memory."""
+"""A list of at least this many floats or ints is sent as raw memory."""
 MAX_DEPTH = 100
 MANY_NUMBERS = 1_000_000
 
@@ -42,16 +42,16 @@ NUMBERS = frozenset({int, float})
 STRINGS = frozenset({str})
 _EXACT: Any = ((str, str.__str__), (int, int.__index__), (float, float.__float__))
 _LIBRARIES = {kind.root: kind.pack for kind in KINDS if kind.library}
-"""What packs all values of a library's classes."""
+"""The functions that pack values, by the library of their class."""
 _STANDARD = [kind for kind in KINDS if not kind.library]
 
 
 UNKNOWN = object()
-"""What a packer gives for a value that is none of its own."""
+"""The result of a pack function for a value that it does not know."""
 
 
 class ServerDefault:
-    """Marks a default in generated code that only the server knows; it is never sent."""
+    """A default in generated code that only the server knows; it is never sent."""
 
     __slots__ = ()
 
@@ -63,7 +63,7 @@ SERVER_DEFAULT = ServerDefault()
 
 
 class Unsendable(Exception):
-    """A part that cannot be sent; the containers around it add the path on the way out."""
+    """A part of a value cannot be sent. The containers around the part add its path."""
 
     def __init__(self, what: str) -> None:
         super().__init__(what)
@@ -72,7 +72,7 @@ class Unsendable(Exception):
 
 
 class Packer:
-    """Packs one value: gives a tree that the JSON encoder can write, and collects buffers."""
+    """Packs one value: makes a tree that the JSON encoder can write, and collects buffers."""
 
     __slots__ = ("_numbers", "buffers", "extra", "frames", "scrub")
 
@@ -90,7 +90,7 @@ class Packer:
         self._numbers = 0
 
     def add(self, buffer: AnyBuffer) -> int:
-        """Append a buffer and give its index."""
+        """Append a buffer; its index."""
         self.buffers.append(buffer)
         return len(self.buffers) - 1
 
@@ -98,7 +98,7 @@ class Packer:
         """The tree for `value`, which may be nested at most `depth` levels.
 
         Raises:
-            Unsendable: Some part cannot be sent.
+            Unsendable: A part cannot be sent.
         """
         kind: Any = type(value)
         if kind in LEAVES:
@@ -146,7 +146,7 @@ class Packer:
         return packed
 
     def _plain_key(self, key: Any, depth: int) -> str:
-        """JSON objects have string keys only: others are written as JSON reads best."""
+        """The text for a key, because keys of JSON objects are text."""
         packed = self._pack_key(key, depth)
         return packed if isinstance(packed, str) else json.dumps(packed)
 
@@ -173,7 +173,7 @@ class Packer:
         return {TAG: "frozenset" if isinstance(value, frozenset) else "set", "items": items}
 
     def _pack_numbers(self, value: list[Any]) -> Any:
-        """Raw memory for a list of floats only or of 64-bit ints only; None for any other."""
+        """Raw memory for a list of only floats or only 64-bit ints; None for any other."""
         first: Any = type(value[0])
         if first is float:
             tag, raw = "floats", raw_floats(value)
@@ -208,7 +208,7 @@ class Packer:
         return UNKNOWN
 
     def _pack_object(self, value: Any, depth: int) -> Any:
-        """Records, enums and other small values of the standard library."""
+        """The tree for records, enums and other values of the standard library."""
         fields = record_fields(value)
         if fields is not None:
             given = {name: item for name, item in fields.items() if item is not SERVER_DEFAULT}
@@ -231,7 +231,7 @@ _RECORD_KEY = "a {}, whose fields arrive as a dict, which is not hashable; send 
 
 
 def _can_be_key(packed: dict[str, Any]) -> bool:
-    """Whether a packed value arrives as one that can be a key, or in a set: no record can."""
+    """Whether the receiver can use a packed value as a key or in a set; a record cannot be."""
     kind = packed.get(TAG)
     if kind in ("tuple", "frozenset"):
         return all(item.__class__ is not dict or _can_be_key(item) for item in packed["items"])
@@ -239,10 +239,10 @@ def _can_be_key(packed: dict[str, Any]) -> bool:
 
 
 def raw_floats(value: list[Any]) -> bytes | None:
-    """The floats as little-endian doubles, or None when something else is among them.
+    """The floats as little-endian doubles, or None if the list has something else.
 
-    `marshal` looks at exact types several times faster than a loop over `type` could: it writes
-    each float (and nothing else) as a `g` and eight bytes.
+    `marshal` checks exact types several times faster than a loop over `type`: it writes each float,
+    and nothing else, as a `g` and eight bytes.
     """
     data = _marshalled(value)
     if data is None or len(data) != 5 + 9 * len(value) or data[5::9] != b"g" * len(value):
@@ -255,7 +255,7 @@ def raw_floats(value: list[Any]) -> bytes | None:
 
 
 def raw_ints(value: list[Any]) -> bytes | None:
-    """The ints as little-endian 64-bit words, or None when one is larger or is not an int."""
+    """The ints as little-endian 64-bit words, or None if one is larger or is not an int."""
     if set(map(type, value)) != {int}:
         return None
     try:
@@ -272,7 +272,7 @@ def _marshalled(value: list[Any]) -> bytes | None:
 
 
 def pack_huge_ints(tree: Any) -> Any:
-    """The same tree with ints past Python's limit of digits in base 16, which has no limit."""
+    """The same tree with huge ints in base 16, for which Python has no limit of digits."""
     kind: Any = type(tree)
     if kind is int and tree.bit_length() > 2048:
         return {TAG: "int", "hex": hex(tree)}
@@ -303,7 +303,7 @@ def record_fields(value: Any) -> dict[str, Any] | None:
 
 
 def enum_value(member: Any) -> Any:
-    """What is sent for a member of an enum: its value, or its name if that is not a literal."""
+    """What is sent for a member of an enum: its value; its name if the value is not a literal."""
     return member.value if is_literal(member.value) else member.name
 
 
@@ -320,13 +320,13 @@ def is_literal(value: Any) -> bool:
 
 
 def known_class(module: str, name: str) -> Any:
-    """A class of a module that may not be imported: no value can be an instance of it then."""
+    """A class for `isinstance`; no class if its module is not imported, so that nothing matches."""
     found = sys.modules.get(module)
     return () if found is None else getattr(found, name)
 
 
 def type_name(kind: Any) -> str:
-    """The class as people write it: `torch.nn.Linear`, not where its file happens to lie."""
+    """The name by which people know a class: `torch.nn.Linear`, not the module of its file."""
     module, name = kind.__module__, kind.__qualname__
     if module == "builtins":
         return name
@@ -339,7 +339,7 @@ def type_name(kind: Any) -> str:
 
 
 def short(value: object, limit: int = 60) -> str:
-    """`repr`, cut to a length that fits a message."""
+    """`repr`, cut to a length for messages."""
     try:
         text = repr(value)
     except Exception as error:  # a class's own, or an int of too many digits
@@ -361,7 +361,7 @@ _warned = False
 
 
 def warn_many_numbers() -> None:
-    """Say once per process that lists are a slow way for many numbers."""
+    """Warn once per process that lists are slow for many numbers."""
     global _warned
     if not _warned:
         _warned = True

@@ -1,8 +1,8 @@
-"""Building the classes that hints name (records, enums, named tuples, TypedDicts) from plain data.
+"""Builds the classes that hints name (records, enums, named tuples, TypedDicts) from plain data.
 
-Only classes that the interface's own hints name are ever built, with exactly their fields: a field
-too many or too few is a mismatch. What a class's own checks say (`__post_init__`, pydantic's and
-msgspec's validation) becomes part of the message.
+Only classes that the interface's hints name are built, and only with exactly their fields: a
+missing or an additional field is a mismatch. Errors of a class's own checks (`__post_init__`,
+validation by pydantic or msgspec) become part of the message.
 """
 
 # Values of any type are the subject here, and narrowing by exact type leaves parts unknown.
@@ -108,7 +108,7 @@ def _enum(cls: Any) -> Convert:
             if member is None:
                 raise Mismatch(expected, value) from None
             return member
-        # An enum's look-up takes True for 1.
+        # An enum's look-up accepts True for 1.
         if type(value) is bool and type(member.value) is not bool:
             raise Mismatch(expected, value)
         return member
@@ -147,7 +147,7 @@ def _checked_by_library(definition: TypeDef, cls: Any, check: Convert) -> Conver
 
 
 def _said(error: Any) -> str:
-    """What a library's check says, in one line."""
+    """The error of a library's check, in one line."""
     if not hasattr(error, "errors"):
         return str(error)
     found = error.errors(include_url=False)
@@ -168,7 +168,7 @@ def _msgspec(cls: Any) -> Convert:
     wanted = {field.name: field.encode_name for field in msgspec.structs.fields(cls)}
 
     def check(value: Any) -> Any:
-        # msgspec ignores unknown fields unless the class forbids them; the gate never does.
+        # msgspec ignores unknown fields unless the class forbids them. The gate refuses them.
         unknown = [name for name in value if name not in wanted]
         if unknown:
             raise ValueError(f"there is no field {unknown[0]!r}")

@@ -1,8 +1,8 @@
-"""What generated libraries need at run time: results back as classes, and defaults left out.
+"""What generated libraries need at run time: results as classes, and arguments without defaults.
 
-The wire carries the plain data of records, enums and named tuples. A generated library has classes
-of its own for them, and `Restorer` turns results into these by the function's return hint. The
-server does not check results by that hint, so a value that does not fit it is handed on as it came.
+The wire carries the plain data of records, enums and named tuples. A generated library has its own
+classes for them, and `Restorer` turns results into these by the function's return hint. The server
+does not check results against that hint, so a value that does not fit is returned unchanged.
 """
 
 # Values of any type are the subject here, and narrowing by exact type leaves parts unknown.
@@ -25,7 +25,7 @@ _ITEMS = {"list": list, "sequence": list, "set": set, "frozenset": frozenset, "t
 
 
 def given(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments without those that are the server's own defaults."""
+    """The arguments without those that stand for defaults of the server."""
     for index, value in enumerate(args):
         if value is SERVER_DEFAULT:
             args = args[:index]
@@ -38,7 +38,7 @@ class Restorer:
 
     Args:
         classes: The library's classes by name.
-        fields: For each class the JSON form of its definition (see `TypeDef.to_json`).
+        definitions: The JSON form of each class's definition (see `TypeDef.to_json`).
     """
 
     def __init__(self, classes: Mapping[str, Any], definitions: Mapping[str, Any]) -> None:
@@ -63,7 +63,7 @@ class Restorer:
         return _same
 
     def _lazily(self, name: str) -> Restore:
-        """Classes may be recursive, so theirs is made when it is first used."""
+        """The function for a class; made on first use, because classes may be recursive."""
 
         def restore(value: Any) -> Any:
             known = self._named.get(name)
@@ -91,7 +91,7 @@ class Restorer:
         return restore
 
     def _union(self, hints: list[Any]) -> Restore:
-        """The first alternative that makes something of the value."""
+        """The function for a union: the first alternative that changes the value."""
         restorers = [self(hint) for hint in hints]
 
         def restore(value: Any) -> Any:

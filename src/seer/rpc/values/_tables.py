@@ -1,8 +1,8 @@
 """pandas frames and series on the wire.
 
-A frame goes as its columns: numbers and times as arrays, everything else as lists with the name
-of the dtype, which is looked up in a closed table when it is read. Categories are rebuilt from the
-values, so their order is not kept. A peer that reads plain JSON gets `{column: [values]}`.
+A frame is sent as its columns: numbers and times as arrays, all others as lists with the name of
+the dtype, which must match a pattern when it is read. Categories are rebuilt from the values, so
+their order is lost. A peer that reads plain JSON gets `{column: [values]}`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _DTYPE = re.compile(
 
 
 def pack(packer: Packer, value: Any, depth: int) -> Any:
-    """What goes for a frame, a series, an index or a scalar of pandas; `UNKNOWN` for others."""
+    """The tree for a frame, a series, an index or a scalar of pandas; `UNKNOWN` for others."""
     pandas = sys.modules["pandas"]
     if isinstance(value, pandas.DataFrame):
         return _pack_frame(packer, value, depth)
@@ -61,7 +61,7 @@ def _pack_frame(packer: Packer, frame: Any, depth: int) -> Any:
 
 
 def _pack_index(packer: Packer, index: Any, depth: int) -> Any:
-    """The length of the default index 0, 1, 2, ...; of any other one column per level."""
+    """The length of the default index 0, 1, 2, ...; for others, one column per level."""
     pandas = sys.modules["pandas"]
     plain = isinstance(index, pandas.RangeIndex) and index.equals(pandas.RangeIndex(len(index)))
     if plain and index.name is None:
@@ -97,7 +97,7 @@ def _plain_items(column: Any) -> list[Any]:
 
 
 def unpack_frame(unpacker: Unpacker, found: dict[str, Any]) -> Any:
-    """The frame of a tagged object; with `raw`, the columns as they came."""
+    """The frame of a tagged object; with `raw`, its columns as received."""
     columns = _columns(found["columns"])
     if unpacker.raw:
         return {"columns": columns, "index": found["index"]}
@@ -110,7 +110,7 @@ def unpack_frame(unpacker: Unpacker, found: dict[str, Any]) -> Any:
 
 
 def unpack_series(unpacker: Unpacker, found: dict[str, Any]) -> Any:
-    """The series of a tagged object; with `raw`, the column as it came."""
+    """The series of a tagged object; with `raw`, its column as received."""
     (column,) = _columns([found["column"]])
     if unpacker.raw:
         return {"column": column, "index": found["index"]}
@@ -139,7 +139,7 @@ def _is_list(value: Any) -> bool:
 def _series(pandas: Any, column: Any, index: Any) -> Any:
     name, dtype, values = column
     if not hasattr(values, "__len__") or len(values) != len(index):
-        raise ProtocolError(f"the column {name!r} has not the {len(index)} rows of the index")
+        raise ProtocolError(f"the column {name!r} does not have the {len(index)} rows of the index")
     return pandas.Series(values, dtype=dtype, index=index)
 
 

@@ -1,8 +1,8 @@
-"""Classes named in hints: records, enums, named tuples and TypedDicts, described as data.
+"""Classes that hints name, described as data: records, enums, named tuples and TypedDicts.
 
-The gate sends the plain data in them; a client gets classes of its own with the same names and
-fields, generated from these descriptions, so that it can build and read such values without the
-server's code. How the server builds the real classes is in `_convert`.
+The gate sends only the plain data of their values. A generated library has its own classes with the
+same names and fields, made from these descriptions, so it needs none of the server's code. The
+server builds the real classes in `_records`.
 """
 
 # Values of any type are the subject here, and narrowing by exact type leaves parts unknown.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     TypeKind = Literal["record", "tuple", "dict", "enum"]
 
 SERVER_DEFAULT = "..."
-"""Stands for a default that is not a literal: it stays on the server."""
+"""Stands for a default that stays on the server, because it is not a literal."""
 ENUM_BASES = ("", "int", "str", "flag", "int_flag")
 _MAX_DEFAULT = 500
 
@@ -79,10 +79,10 @@ class TypeDef:
 
     @classmethod
     def from_json(cls, name: str, found: dict[str, Any]) -> TypeDef:
-        """Read what `to_json` gave.
+        """Read what `to_json` wrote.
 
         Raises:
-            ValueError: It is something else.
+            ValueError: It is malformed.
         """
         if found["kind"] not in ("record", "tuple", "dict", "enum"):
             raise ValueError(f"unknown kind of type {found['kind']!r}")
@@ -102,10 +102,10 @@ class TypeDef:
 
 
 def check_name(name: Any) -> str:
-    """The name, if it is a Python identifier.
+    """Check a name.
 
     Raises:
-        ValueError: It is not.
+        ValueError: It is not a Python identifier.
     """
     import keyword
 
@@ -115,10 +115,10 @@ def check_name(name: Any) -> str:
 
 
 def check_default(text: Any) -> str | None:
-    """Source of a default, made again from the text if that is a literal.
+    """Check the source of a default, and write it again.
 
     Raises:
-        ValueError: It is not.
+        ValueError: It is not a literal.
     """
     if text is None or text == SERVER_DEFAULT:
         return text
@@ -131,10 +131,10 @@ def check_default(text: Any) -> str | None:
 
 
 def describe_classes(parser: Parser) -> dict[str, TypeDef]:
-    """Describe all classes that the parser has met, and those that their fields name.
+    """Describe all classes that the parser has found, and those that their fields name.
 
     Raises:
-        UnsupportedHintError: A field has a hint that the gate cannot convert by.
+        UnsupportedHintError: The gate does not support the hint of a field.
     """
     done: dict[str, TypeDef] = {}
     while pending := [name for name in parser.classes if name not in done]:
@@ -169,7 +169,7 @@ def _tuple_fields(parser: Parser, cls: Any) -> tuple[Field, ...]:
 
 
 def _own_doc(cls: Any, doc: str) -> str:
-    """The docstring, unless it is the signature that dataclasses and named tuples make up."""
+    """The docstring, unless it is the signature that dataclasses and named tuples generate."""
     return "" if doc.startswith(f"{cls.__name__}(") else doc
 
 
@@ -198,12 +198,12 @@ def _record_fields(parser: Parser, cls: Any) -> tuple[Field, ...]:
     else:
         pydantic_fields = cls.__pydantic_fields__.items()
         found = [(name, not f.is_required(), f.default, True) for name, f in pydantic_fields]
-    # These libraries check their own fields, so what the gate does not know may pass.
+    # These libraries check their fields themselves, so unsupported hints are allowed.
     return _fields(parser, cls, found, lenient=True)
 
 
 def _made(default: Any, factory: Any, missing: Any) -> Any:
-    """The default of a dataclass's field; what an empty container's factory makes is a literal."""
+    """The default of a dataclass's field; for `list` and `dict` factories, what they make."""
     return factory() if default is missing and factory in (list, dict) else default
 
 
@@ -227,7 +227,7 @@ def _fields(
 def _typed_dict_fields(parser: Parser, cls: Any) -> tuple[Field, ...]:
     fields: list[Field] = []
     for name, annotation in _annotations(cls).items():
-        # Postponed annotations hide NotRequired from the class itself, so it is looked for here.
+        # With postponed annotations, the class itself does not know about NotRequired.
         word = getattr(getattr(annotation, "__origin__", None), "_name", "")
         required = name in cls.__required_keys__ if word not in _PRESENCE else word == "Required"
         try:

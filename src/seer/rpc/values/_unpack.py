@@ -1,8 +1,8 @@
 """The receiving half of the wire format: tagged JSON objects become values again.
 
 The peer may be hostile. Every tag has a fixed set of fields, every reference to a buffer is
-checked, and no name off the wire is ever looked up in a module: the tables here are all there is.
-Numbers in buffers are little-endian, as are the machines this runs on.
+checked, and no name from the wire is looked up in a module, only in the tables here. Numbers in
+buffers are little-endian, like the machines this runs on.
 """
 
 # Values of any type are the subject here, and narrowing by exact type leaves parts unknown.
@@ -28,7 +28,7 @@ _CONTAINERS = frozenset({list, tuple, dict, set, frozenset})
 
 
 class Unpacker:
-    """Reads one text with tags in it; the JSON parser calls it for each object, inside out."""
+    """Reads a text with tags. The JSON parser calls it for each object, the inner ones first."""
 
     __slots__ = ("_buffers", "_extra", "raw", "torch")
 
@@ -49,7 +49,7 @@ class Unpacker:
         """The value.
 
         Raises:
-            ProtocolError: A tagged object is not as it must be.
+            ProtocolError: A tagged object is malformed.
             ValueError: The text is not JSON.
         """
         return json.loads(string, object_hook=self._restore)
@@ -62,7 +62,7 @@ class Unpacker:
     def buffer(self, index: Any) -> memoryview:
         """The buffer with this index, as bytes."""
         if type(index) is not int or not 0 <= index < len(self._buffers):
-            raise ProtocolError(f"there is no buffer {index!r}; {len(self._buffers)} came along")
+            raise ProtocolError(f"there is no buffer {index!r}; there are {len(self._buffers)}")
         view = memoryview(self._buffers[index])
         return view if view.format == "B" and view.ndim == 1 else view.cast("B")
 
@@ -87,7 +87,7 @@ class Unpacker:
 
 
 def deeper_than(value: Any, depth: int) -> bool:
-    """Whether containers are nested more than `depth` levels; walks by level, not by recursion."""
+    """Whether containers are nested more than `depth` levels; without recursion."""
     level: list[Any] = [value]
     for _ in range(depth):
         below: list[Any] = []

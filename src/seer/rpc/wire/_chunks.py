@@ -1,4 +1,4 @@
-"""Streamed results as HTTP chunks: a body cut into chunks, a chunk into its line and buffers."""
+"""Streamed results as HTTP chunks: reads the chunks of a body, and the line and buffers of each."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 MAX_CHUNK = 1 << 30
 ALIVE = b"\n"
-"""A chunk that says only that the function still runs."""
+"""A chunk that only tells that the function still runs."""
 
 
 class ChunkReader:
-    """Cuts a chunked body into chunks."""
+    """Reads the chunks of a body."""
 
     __slots__ = ("_buffer", "_wanted")
 
@@ -25,10 +25,10 @@ class ChunkReader:
         self._wanted = -1
 
     def feed(self, data: bytes) -> list[bytes | None]:
-        """Take bytes; the chunks that are whole now, without signs of life. None is the end.
+        """Add bytes; the chunks that are complete, without `ALIVE`. None is the end.
 
         Raises:
-            WireError: It is not chunked as HTTP says.
+            WireError: The body does not consist of HTTP chunks.
         """
         self._buffer += data
         found: list[bytes | None] = []
@@ -51,7 +51,7 @@ class ChunkReader:
                 return found
             chunk = bytes(self._buffer[: self._wanted])
             if bytes(self._buffer[self._wanted : size]) != b"\r\n":
-                raise WireError("a chunk of the stream has another size than it says")
+                raise WireError("a chunk of the stream does not have the size that it announces")
             del self._buffer[:size]
             if chunk != ALIVE:
                 found.append(chunk if self._wanted else None)
@@ -62,7 +62,7 @@ def split_chunk(chunk: bytes) -> tuple[bytes, list[memoryview]]:
     """The JSON line of a chunk, and its buffers.
 
     Raises:
-        WireError: The buffers are not as the line says.
+        WireError: The line does not describe the buffers.
     """
     line, newline, rest = chunk.partition(b"\n")
     if not newline:
@@ -83,5 +83,5 @@ def split_chunk(chunk: bytes) -> tuple[bytes, list[memoryview]]:
     except (ValueError, KeyError, TypeError, RecursionError):
         raise WireError("a chunk of the stream has bytes that it does not describe") from None
     if end != len(chunk):
-        raise WireError("a chunk of the stream has another length than it says")
+        raise WireError("a chunk of the stream does not have the length that it announces")
     return line, buffers

@@ -1,4 +1,4 @@
-"""File descriptors that travel with a message over a Unix socket."""
+"""File descriptors that are passed with a message over a Unix socket."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     Ancillary = list[tuple[int, int, bytes]]
 
 SPACE = socket.CMSG_SPACE(MAX_DESCRIPTORS * 4)
-"""The size of the ancillary data of a message with the most descriptors, for `recvmsg`."""
+"""The size of the ancillary data for the most descriptors, for `recvmsg`."""
 LOST = socket.MSG_CTRUNC
-"""The flag of a message some of whose descriptors were lost: this process has too many open."""
+"""The flag that descriptors of a message were lost, because this process has too many open."""
 
 
 def rights(descriptors: Sequence[int]) -> list[tuple[int, int, array.array[int]]]:
@@ -28,7 +28,7 @@ def rights(descriptors: Sequence[int]) -> list[tuple[int, int, array.array[int]]
 
 
 def received(ancillary: Ancillary) -> list[int]:
-    """The descriptors in the ancillary data of a message that came; the taker closes them."""
+    """The descriptors in the ancillary data of a received message; the taker closes them."""
     found: list[int] = []
     for level, kind, data in ancillary:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
@@ -42,7 +42,7 @@ def duplicates(descriptors: Iterable[int]) -> list[int]:
     """New descriptors of the same files.
 
     Raises:
-        OSError: There can be no more; none is left open then.
+        OSError: There are too many; the new ones are closed again.
     """
     made: list[int] = []
     try:
@@ -55,6 +55,6 @@ def duplicates(descriptors: Iterable[int]) -> list[int]:
 
 
 def close_all(descriptors: Iterable[int]) -> None:
-    """Close them."""
+    """Close descriptors."""
     for fd in descriptors:
         os.close(fd)

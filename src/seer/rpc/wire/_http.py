@@ -1,8 +1,8 @@
-"""The server's side of the wire: request heads in, response heads out.
+"""The server's side of the wire: it parses request heads and writes response heads.
 
-Pure functions over bytes, shared by the interface process and by the supervisor that answers in its
-place. What is read here comes from a hostile peer, so everything that is not exactly as
-`docs/wire.md` says raises `WireError`. Bodies are read elsewhere; values are `_values`' business.
+These are pure functions over bytes, for the interface process and for the supervisor. The peer may
+be hostile, so everything that is not exactly as `docs/wire.md` says raises `WireError`. Bodies and
+values are not read here.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ REASONS = {
 _ID = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_.-"
 _PATH = _ID + b"/"
 _rest_of_head = re.compile(rb"([0-9A-Za-z_.-]{1,64})\r\ncontent-length: ([0-9]{1,9})\r\n\r\n").match
-"""What may follow the beginning of a head that is known: the call's id and the body's length."""
+"""What may follow the known beginning of a head: the call's id and the body's length."""
 _KNOWN = frozenset(
     {
         b"seer-gate",
@@ -65,25 +65,25 @@ _KNOWN = frozenset(
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """One request's head, checked.
+    """The checked head of a request.
 
     Attributes:
         method: `GET` or `POST`.
         path: The target, which has only letters, digits and `_.-/`.
         length: Bytes of the body.
-        call: The caller's id for the call; empty where it gave none.
-        epoch: The incarnation of the interface that the caller knows; empty where it knows none.
-        deadline: Seconds the caller is ready to wait, or None.
-        linger: Seconds a call goes on after its connection was lost.
-        release: Slots of the pool that the caller does not use any more.
-        free: Handles that it does not use any more.
-        json_size: Bytes of the body's JSON text; the rest are inline buffers.
-        pieces: Where the buffers are; empty for plain JSON.
+        call: The caller's id for the call; empty if it gave none.
+        epoch: The epoch that the caller knows; empty if it knows none.
+        deadline: Seconds that the caller waits, or None.
+        linger: Seconds that a call continues after its connection was lost.
+        release: Slots of the pool that the caller no longer uses.
+        free: Handles that the caller no longer uses.
+        json_size: Bytes of the body's JSON text; inline buffers follow.
+        pieces: The places of the buffers; None for plain JSON.
         memfds: How many descriptors come with the body.
-        frames: Whether the caller understands buffers in the answer.
+        frames: Whether the caller can read buffers in the answer.
         shared: Whether the caller can receive descriptors.
-        expects: Whether it waits for `100 Continue` before it sends the body.
-        close: Whether it wants the connection closed after the answer.
+        expects: Whether the caller waits for `100 Continue` before it sends the body.
+        close: Whether the connection is to be closed after the answer.
         unusual: Whether it has one of release, free and close.
     """
 
@@ -170,13 +170,13 @@ def parse_request(head: bytes, *, max_body: int) -> Request:
 
 
 class HeadCache:
-    """Remembers the last head of a connection: a client's heads differ in two values only.
+    """Remembers the last head of a connection, because a client's heads differ in two values only.
 
-    A head that begins with the same bytes as the last one, up to the call's id, and ends with the
-    id and a content-length, means the same but for these.
+    If a head begins with the same bytes as the last one, up to the call's id, and ends with the id
+    and a content-length, then only these two differ and the rest need not be parsed.
 
     Attributes:
-        request: What `again` found, until it is asked again.
+        request: The request that `again` found; valid until the next call of `again`.
     """
 
     __slots__ = ("_max_body", "_prefix", "request")
@@ -187,7 +187,7 @@ class HeadCache:
         self.request = Request("", "")
 
     def again(self, data: bytes) -> bytes | None:
-        """The body, if `data` is one whole request with a head like the last; else None."""
+        """The body, if `data` is one complete request with a head like the last one; else None."""
         prefix = self._prefix
         if not data.startswith(prefix):
             return None
@@ -280,7 +280,7 @@ def _seconds(value: bytes, what: str) -> float:
 
 
 def head_prefix(epoch: str) -> bytes:
-    """The lines that follow the status line of every answer of one incarnation."""
+    """The lines that follow the status line of every answer of one interface process."""
     return b"seer-gate: %d\r\nseer-epoch: %s\r\n" % (VERSION, epoch.encode())
 
 
@@ -293,7 +293,7 @@ def response_head(
     extra: bytes = b"",
     close: bool = False,
 ) -> bytes:
-    """The head of an answer with a body of `length` bytes, up to and with the empty line."""
+    """The head of an answer with a body of `length` bytes, including the empty line."""
     return b"HTTP/1.1 %d %s\r\n%scontent-type: %s\r\n%s%scontent-length: %d\r\n\r\n" % (
         status,
         REASONS[status],

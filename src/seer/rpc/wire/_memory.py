@@ -1,18 +1,17 @@
 """Shared memory for arrays: the server's slots, and the memfds that callers send.
 
-A slot is a memfd that is mapped and faulted in once and then used again and again: filling a fresh
-one costs about ten times as much as filling a warm one. It is sealed so that only this mapping can
-ever write to it: the caller maps it privately, so what it does to its arrays stays with it. A slot
-is used again only after the caller has said that its arrays are gone and nobody here reads it
-any more.
+A slot is a memfd that is mapped and populated once and then reused, because filling new memory
+takes about ten times as long as filling existing memory. It is sealed so that only this mapping can
+write to it. The caller maps it privately, so its writes to its arrays stay in its own process. A
+slot is reused only after the caller has said that its arrays are gone, and nobody here reads it.
 
-What a caller says is believed for using a slot again, which costs nobody but itself, and not for
-counting: the memory of a slot that is given up here stays for as long as somebody has it mapped.
-The caller gets a descriptor that was opened for it alone, so the kernel can be asked whether that,
-or a mapping of it, still exists. Until then the slot counts as the caller's.
+A caller's word is enough for reusing a slot, because a false one harms only itself. It is not
+enough for counting memory: a slot that is given up here exists as long as somebody maps it. So the
+caller gets a descriptor that was opened only for it, and the kernel can tell whether that
+descriptor, or a mapping of it, still exists. Until it is gone, the slot counts as the caller's.
 
 A pool belongs to one connection, so no other caller, and no other process of the same caller, can
-name its slots. The bytes of all pools of one caller are bounded together by an `Allowance`.
+name its slots. An `Allowance` bounds the bytes of all pools of one caller together.
 """
 
 from __future__ import annotations
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     Register = Callable[[memoryview], Callable[[], None] | None]
 
 _POPULATE_WRITE = 23  # MADV_POPULATE_WRITE, which the mmap module has no name for
+# The `fcntl` module has these only if Python was built with recent headers.
 _ADD_SEALS = 1033
 _GET_SEALS = 1034
 _SEAL, _SHRINK, _GROW, _WRITE, _FUTURE_WRITE = 1, 2, 4, 8, 16
@@ -42,16 +42,16 @@ _GRAIN = 64 * 1024
 _CHUNK = 4 << 20
 _LOWEST = 19
 _BLOCK = 512
-"""Bytes in what the kernel calls a block."""
+"""Bytes in a block, as `fstat` counts them."""
 LATER = 0.015
-"""Seconds until a spare slot is made: by then most arrays are copied into the slot just taken."""
+"""Seconds until a spare slot is made. By then, most arrays are copied into the slot just taken."""
 DEFAULT_ALLOWANCE = 4 << 30
 MAX_SLOTS = 128
-"""Slots of one caller. Each takes two descriptors, of which a process may have a thousand."""
+"""Slots of one caller. Each takes two descriptors, and a process may have a thousand."""
 
 
 class Slot:
-    """One segment of shared memory. `holders` counts who still reads it."""
+    """One segment of shared memory. `holders` counts its readers."""
 
     __slots__ = (
         "_map",
@@ -71,15 +71,15 @@ class Slot:
         self.index = -1
         self.holders = 0
         self.known = False
-        """Whether the connection's other end has its descriptor."""
+        """Whether the peer has its descriptor."""
         self.lent = False
         """Whether the caller is one of the holders."""
         self._traceable = True
         self.fd = os.memfd_create("seer-slot", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             os.ftruncate(self.fd, size)
-            # Allocating the pages in one go and then entering them into the page table takes half
-            # the time of faulting them in one by one, and lets other threads run meanwhile.
+            # Allocating all pages at once and then entering them into the page table takes half the
+            # time of page faults, and lets other threads run meanwhile.
             os.posix_fallocate(self.fd, 0, size)
             self._map = mmap.mmap(self.fd, size)
             _populate(self._map, size)
@@ -91,27 +91,27 @@ class Slot:
         self._unregister = None if register is None else register(self.view)
 
     def open_for_caller(self) -> int:
-        """A new descriptor for the caller, read-only; the sender closes it.
+        """A new read-only descriptor for the caller; the sender closes it.
 
         Raises:
-            OSError: There can be no more descriptors.
+            OSError: This process has too many open descriptors.
         """
         try:
             return self._reopen()
         except FileNotFoundError:
-            # There is no /proc here, so nobody can tell later whether the caller still has it.
+            # Without /proc, one cannot find out later whether the caller still has it.
             self._traceable = False
             return os.dup(self.fd)
 
     def _reopen(self) -> int:
-        # Not waiting: a peer of the same user could have taken a lease on it.
+        # Non-blocking, because a peer of the same user could hold a lease on the file.
         flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
         return os.open(f"/proc/self/fd/{self.fd}", flags)
 
     def is_held(self) -> bool:
-        """Whether somebody who got a descriptor has it open or mapped; False where none can tell.
+        """Whether the caller has the slot open or mapped; False if one cannot tell.
 
-        A lease for writing is given only where nobody else has the file open.
+        The kernel grants a write lease only if nobody else has the file open.
         """
         if not self.known or not self._traceable:
             return False
@@ -130,14 +130,14 @@ class Slot:
         return False
 
     def unmap(self) -> None:
-        """Give up this process's mapping; the caller's own ones stay valid."""
+        """Remove this process's mapping; those of the caller stay valid."""
         if self._unregister is not None:
             self._unregister()
         try:
             self.view.release()
             self._map.close()
         except BufferError:
-            # A reader (a digest, a reply on its way) still has a view: the memory goes with it.
+            # A digest or a reply still has a view of it. The memory is freed with that view.
             del self.view, self._map
 
     def close(self) -> None:
@@ -147,11 +147,11 @@ class Slot:
 
 def _populate(memory: mmap.mmap, size: int) -> None:
     try:
-        # `madvise` holds the GIL, so it is done in pieces that take about a millisecond each.
+        # `madvise` holds the GIL, so each piece should take only about a millisecond.
         for start in range(0, size, _CHUNK):
             memory.madvise(_POPULATE_WRITE, start, min(_CHUNK, size - start))
     except OSError:
-        # Linux before 5.14: the pages are then entered one by one on first use.
+        # Linux before 5.14: the pages are entered one by one on first use.
         return
 
 
@@ -159,8 +159,8 @@ class Allowance:
     """How many bytes of slots one caller may hold, over all its connections.
 
     Attributes:
-        limit: The bytes.
-        used: What there is of slots, with those that are given up here and held by the caller.
+        limit: The most bytes.
+        used: The bytes of all slots, including those that only the caller still holds.
     """
 
     __slots__ = ("_closed", "_count", "_lock", "_strays", "limit", "used")
@@ -171,11 +171,11 @@ class Allowance:
         self._count = 0
         self._closed = False
         self._strays: list[Slot] = []
-        """Slots that are given up here, while the caller has them."""
+        """Slots that were given up here and that the caller still holds."""
         self._lock = allocate_lock()
 
     def take(self, size: int) -> bool:
-        """Reserve `size` bytes for a slot; False if that would be too much."""
+        """Reserve `size` bytes for a slot; False if there is no room."""
         with self._lock:
             if not self.has_room(size):
                 self._look_at_strays()
@@ -208,7 +208,7 @@ class Allowance:
             self._give(size)
 
     def retire(self, slots: list[Slot]) -> None:
-        """Give up slots; each counts until the caller has given it up too."""
+        """Give up slots; each counts until the caller no longer holds it."""
         for slot in slots:
             slot.unmap()
         with self._lock:
@@ -216,7 +216,7 @@ class Allowance:
             self._look_at_strays()
 
     def close(self) -> None:
-        """Give up all slots for good, also those that are held: the caller is gone."""
+        """Give up all slots, also those that are held, because the caller is gone."""
         with self._lock:
             self._closed = True
             self._look_at_strays()
@@ -236,7 +236,7 @@ class Pool:
         self._closed = False
 
     def take(self, size: int) -> Slot | None:
-        """A slot of at least `size` bytes, lent to the caller; None if it has too many."""
+        """A slot of at least `size` bytes, lent to the caller; None if the caller has too many."""
         size = max((size + _GRAIN - 1) // _GRAIN * _GRAIN, _GRAIN)
         with self._lock:
             slot = self._find(size)
@@ -266,7 +266,7 @@ class Pool:
         try:
             slot = Slot(size, self._spares.register)
         except OSError:
-            # No memory, no descriptors, no memfds: the bytes go over the socket instead.
+            # Without memory, descriptors or memfds, the bytes are sent over the socket.
             self._allowance.give(size)
             return None
         with self._lock:
@@ -292,7 +292,7 @@ class Pool:
             self._allowance.retire([slot])
 
     def add_spare(self, size: int) -> None:
-        """Make a free slot ahead of its use, unless there is one or the caller has too many."""
+        """Make a free slot in advance, unless there is one or the caller has too many."""
         with self._lock:
             if self._closed or self._find(size) is not None:
                 return
@@ -301,7 +301,7 @@ class Pool:
             self.let_go(slot)
 
     def let_go(self, slot: Slot) -> None:
-        """One holder of `slot` less; with the last it is free for use again."""
+        """Remove a holder of `slot`; without holders it is free."""
         with self._lock:
             slot.holders -= 1
             if slot.holders:
@@ -312,12 +312,12 @@ class Pool:
         self._allowance.retire([slot])
 
     def hold(self, slot: Slot) -> None:
-        """One more holder."""
+        """Add a holder of `slot`."""
         with self._lock:
             slot.holders += 1
 
     def release(self, index: int) -> bool:
-        """Take back what was lent to the caller; False if it does not have that slot."""
+        """Take a slot back from the caller; False if the caller does not have it."""
         with self._lock:
             slot = self._slots.get(index)
             if slot is None or not slot.lent:
@@ -327,7 +327,7 @@ class Pool:
         return True
 
     def take_dropped(self) -> bytes:
-        """The header line that tells which slots the caller can unmap; empty without any."""
+        """The header line with the slots that the caller can unmap; empty if there are none."""
         if not self._dropped:
             return b""
         with self._lock:
@@ -335,7 +335,7 @@ class Pool:
         return b"seer-dropped: %s\r\n" % b",".join(b"%d" % index for index in dropped)
 
     def close(self) -> None:
-        """Give all memory back; memory that is being read is given back after that."""
+        """Free all slots; a slot that is being read is freed after that."""
         with self._lock:
             self._closed = True
             unused: list[Slot] = []
@@ -351,8 +351,8 @@ class Pool:
 
 
 class Spares:
-    """A thread that makes slots ahead of their use, so that a caller that keeps its arrays does not
-    wait for fresh memory each time. It starts with the first request."""
+    """A thread that makes slots in advance, so that a caller that keeps its arrays does not wait
+    for new memory each time. It starts with the first request."""
 
     def __init__(self, register: Register | None = None) -> None:
         self.register = register
@@ -360,14 +360,14 @@ class Spares:
         self._started = False
 
     def want(self, pool: Pool, size: int) -> None:
-        """Have a free slot of `size` bytes in `pool` soon."""
+        """Make a free slot of `size` bytes in `pool` soon."""
         if not self._started:
             self._started = True
             threading.Thread(target=self._work, name="seer-spares", daemon=True).start()
         self._wishes.put((pool, size))
 
     def _work(self) -> None:
-        # Only this thread: copies of arrays that exist come before slots for later ones.
+        # The lowest priority, for this thread only: copying arrays is more urgent.
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOWEST)
         while True:
             pool, size = self._wishes.get()
@@ -377,12 +377,12 @@ class Spares:
 
 
 def map_sealed(fd: int, limit: int) -> mmap.mmap:
-    """Map a memfd that came from a caller, privately: what is written to it stays here.
+    """Map a memfd of a caller privately, so that writes to the mapping stay here.
 
     Raises:
-        ProtocolError: It is not a memfd sealed against writing, shrinking and growing, so its
-            sender could change it, or cut it off, while it is read; it is too large; or parts of it
-            have no memory yet, which reading them would take from this process.
+        ProtocolError: It is not a memfd that is sealed against writing, shrinking and growing, so
+            its sender could change or shorten it while it is read; it is too large; or it has
+            holes, which would take memory of this process when they are read.
     """
     try:
         seals = fcntl.fcntl(fd, _GET_SEALS)
@@ -395,11 +395,11 @@ def map_sealed(fd: int, limit: int) -> mmap.mmap:
     found = os.fstat(fd)
     size = found.st_size
     if not 0 < size <= limit:
-        raise ProtocolError(f"a memfd of {size} bytes came; 1 to {max(limit, 0)} are accepted")
-    # The seal against writing is one against punching holes too, so this holds from now on.
+        raise ProtocolError(f"a memfd has {size} bytes; 1 to {max(limit, 0)} are accepted")
+    # The seal against writing also prevents punching holes, so this stays true.
     if found.st_blocks * _BLOCK < size:
         raise ProtocolError(
-            f"a memfd of {size} bytes came that has memory for {found.st_blocks * _BLOCK} of them"
-            " only: fill it, holes are not accepted"
+            f"a memfd of {size} bytes has memory for only {found.st_blocks * _BLOCK} of them: fill"
+            " it, because holes are not accepted"
         )
     return mmap.mmap(fd, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)

@@ -1,7 +1,7 @@
-"""The words both ends of the gate's wire share, and the layout of a message's buffers.
+"""Constants that both ends of the gate's wire share, and the layout of a message's buffers.
 
-The wire is a subset of HTTP/1.1 over a Unix stream socket: `docs/wire.md` describes it in full.
-This module is pure: it knows bytes and descriptors' numbers, no sockets and no values.
+The wire is a subset of HTTP/1.1 over a Unix stream socket, which `docs/wire.md` describes. This
+module does no input or output, and knows no values.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 VERSION = 1
-"""Sent by both sides with every message as `seer-gate`; there is no other version yet."""
+"""Both sides send it with every message as `seer-gate`. There is no other version yet."""
 
 HELLO = b"GET /v1/health HTTP/1.1\r\nhost: gate\r\nseer-gate: %d\r\n\r\n" % VERSION
-"""What a client says first; the answer tells it the incarnation of the interface."""
+"""A client's first request; the answer has the epoch."""
 
 JSON_TYPE = b"application/json"
 FRAMES_TYPE = b"application/x-seer-frames"
@@ -24,32 +24,32 @@ STREAM_TYPE = b"application/x-ndjson"
 
 MAX_HEAD = 16 * 1024
 MAX_DESCRIPTORS = 64
-"""Most descriptors on one message (the kernel's own bound is 253)."""
+"""The most descriptors with one message (the kernel allows 253)."""
 INLINE_ALIGN = 16
 SLOT_ALIGN = 64
 SHARE_FROM = 256 * 1024
-"""Buffers of at least this many bytes travel through shared memory where both ends can."""
+"""Buffers of at least this many bytes are sent through shared memory, if both ends can."""
 CANNOT_PASS = frozenset(
     {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ETOOMANYREFS}
 )
-"""Why descriptors cannot be passed, or connections made, just now, though the peer is there."""
+"""The errors that mean: no descriptor can be passed, or no connection made, just now."""
 RAISED = 500
-"""The status of an answer that says what a function raised."""
+"""The status of an answer with the exception of a function."""
 KEEP_ALIVE = 10.0
 """Seconds between two interim `102 Processing` of a call that is still running."""
 
 TOKEN = b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-"""The bytes a header's name may have."""
+"""The bytes that a header's name may contain."""
 CONTROL = bytes(range(0x20)) + b"\x7f"
-"""The bytes no header's value may have."""
+"""The bytes that a header's value may not contain."""
 
 
 class WireError(Exception):
-    """A message broke the protocol; the connection cannot be used any further.
+    """A message broke the protocol, so the connection must be closed.
 
     Attributes:
-        status: The HTTP status a server answers it with; 429 and 503 where nothing was broken, but
-            there is no room for it now.
+        status: The HTTP status for the answer; 429 or 503 if the message was correct, but there is
+            no room for it now.
     """
 
     def __init__(self, message: str, status: int = 400) -> None:
@@ -95,13 +95,13 @@ def parse_number(text: bytes, what: str) -> int:
 
 
 class Piece:
-    """Where one buffer of a message lies.
+    """The place of one buffer of a message.
 
     Attributes:
-        place: `i` in the body after the JSON text, `m` in the memfd number `index` that came with
-            the message, `s` in the pool's slot number `index`.
-        index: The number of memfd or slot; 0 for `i`.
-        offset: Where it begins there; for `i`, in the body.
+        place: `i` for the body after the JSON text, `m` for the memfd number `index` that came with
+            the message, `s` for the pool's slot number `index`.
+        index: The number of the memfd or slot; 0 for `i`.
+        offset: Where it begins there.
         size: How many bytes it has.
     """
 
