@@ -268,7 +268,7 @@ class Connection:
         inline = memoryview(response.body)
         for piece in response.pieces:
             if piece.place == "i":
-                found.append(inline[piece.offset : piece.offset + piece.size])
+                found.append(piece.cut(inline))
                 continue
             mapping = self._mappings.get(piece.index) if piece.place == "s" else None
             if mapping is None or piece.offset + piece.size > mapping.size:

@@ -98,10 +98,7 @@ class Gate(Link):
         """
         arguments = self._encode(function, args, kwargs or {}, plain=plain)
         path = "/v1/call/" + function
-        try:
-            found = await adrive(self.exchange(path, function, arguments, blocking=False))
-        finally:
-            arguments.close()
+        found = await adrive(self.exchange(path, function, arguments, blocking=False))
         return self._result(function, *found, tensors)
 
     def stream(
@@ -167,10 +164,7 @@ class Gate(Link):
             return list(stream.items())
         arguments = Arguments(text, buffers, shared=self.shared)
         path = "/v1/fetch/" + handle if handle else "/v1/call/" + function
-        try:
-            found = drive(self.exchange(path, function, arguments))
-        finally:
-            arguments.close()
+        found = drive(self.exchange(path, function, arguments))
         return self._result(function, *found, False, raw=True)
 
     def budget(self) -> dict[str, Any]:
@@ -227,12 +221,7 @@ class Gate(Link):
         kwargs: Mapping[str, Any],
         tensors: bool,
     ) -> Any:
-        arguments = self._encode(function, args, kwargs)
-        try:
-            found = drive(self.exchange(path, function, arguments))
-        finally:
-            if arguments.memfds:
-                arguments.close()
+        found = drive(self.exchange(path, function, self._encode(function, args, kwargs)))
         return self._result(function, *found, tensors)
 
     def _result(
@@ -363,14 +352,10 @@ class _Stream:
         raise broken
 
     def _begin(self) -> Steps[Connection]:
-        arguments = self._encode()
         function = self._function
-        try:
-            response, connection = yield from self._gate.exchange(
-                "/v1/call/" + function, function, arguments, blocking=self._blocking
-            )
-        finally:
-            arguments.close()
+        response, connection = yield from self._gate.exchange(
+            "/v1/call/" + function, function, self._encode(), blocking=self._blocking
+        )
         if not response.streamed:
             connection.close()
             raise ProtocolError(f"{function}() is not a generator; call it")

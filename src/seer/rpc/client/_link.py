@@ -142,39 +142,42 @@ class Link:
         Args:
             path: The path of the request.
             function: The function's name, for messages.
-            arguments: What to send.
+            arguments: What to send; closed here.
             first: A first attempt that was made: the call's id, the outcome and the connection.
             blocking: Whether the sockets block; see `_drive`.
         """
         attempts = Attempts(function, current())
         call, outcome, connection = first or (self.new_id(), None, None)
-        while True:
-            if outcome is None or connection is None:
-                if attempts.until:
-                    attempts.left()
-                try:
-                    connection = yield from self._take(blocking=blocking)
-                except InterfaceDiedError as error:
-                    raise attempts.unreachable(error) from None
-                outcome = yield from self._attempt(connection, path, call, attempts, arguments)
-            if isinstance(outcome, BaseException):
-                retry = self._failed(attempts, connection, outcome)
-            else:
-                try:
-                    retry = yield from self._judge(attempts, outcome, connection, function)
-                except GateBusyError:
-                    if not arguments.memfds:
-                        raise
-                    # The gate may have no room for more descriptors.
-                    arguments.go_inline()
-                    retry = Retry(0.0)
-                if retry is None:
-                    return outcome, connection
-            outcome = None
-            if retry.renewed:
-                call = self.new_id()
-            if retry.delay:
-                yield Wait(retry.delay)
+        try:
+            while True:
+                if outcome is None or connection is None:
+                    if attempts.until:
+                        attempts.left()
+                    try:
+                        connection = yield from self._take(blocking=blocking)
+                    except InterfaceDiedError as error:
+                        raise attempts.unreachable(error) from None
+                    outcome = yield from self._attempt(connection, path, call, attempts, arguments)
+                if isinstance(outcome, BaseException):
+                    retry = self._failed(attempts, connection, outcome)
+                else:
+                    try:
+                        retry = yield from self._judge(attempts, outcome, connection, function)
+                    except GateBusyError:
+                        if not arguments.memfds:
+                            raise
+                        # The gate may have no room for more descriptors.
+                        arguments.go_inline()
+                        retry = Retry(0.0)
+                    if retry is None:
+                        return outcome, connection
+                outcome = None
+                if retry.renewed:
+                    call = self.new_id()
+                if retry.delay:
+                    yield Wait(retry.delay)
+        finally:
+            arguments.close()
 
     def _attempt(
         self,

@@ -10,47 +10,14 @@ from __future__ import annotations
 import builtins
 from typing import TYPE_CHECKING
 
-from ...errors import (
-    ArgumentError,
-    BudgetExceededError,
-    CallCancelledError,
-    CallLostError,
-    DeadlineExceededError,
-    GateBusyError,
-    GateError,
-    HandleError,
-    InterfaceDiedError,
-    InterfaceRestartedError,
-    ProtocolError,
-    RemoteError,
-    ResultError,
-    StillRunningError,
-    UnknownFunctionError,
-)
+from ...errors import GateError, ProtocolError, RemoteError
 from ..values._codec import parse_json
+from ..wire._protocol import STATUS
 
 if TYPE_CHECKING:
     from typing import Any
 
-_KNOWN: dict[str, type[GateError]] = {
-    kind.__name__: kind
-    for kind in (
-        ArgumentError,
-        BudgetExceededError,
-        CallCancelledError,
-        CallLostError,
-        DeadlineExceededError,
-        GateBusyError,
-        GateError,
-        HandleError,
-        InterfaceDiedError,
-        InterfaceRestartedError,
-        ProtocolError,
-        ResultError,
-        StillRunningError,
-        UnknownFunctionError,
-    )
-}
+_KNOWN = {kind.__name__: kind for kind in STATUS}
 _classes: dict[tuple[str, tuple[str, ...]], type[RemoteError]] = {}
 
 

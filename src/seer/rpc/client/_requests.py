@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from ..wire._protocol import FRAMES_TYPE, INLINE_ALIGN, Piece, aligned, format_pieces
@@ -75,8 +76,6 @@ class Arguments:
 
     def close(self) -> None:
         """Close the memfds."""
-        import os
-
         while self.memfds:
             os.close(self.memfds.pop())
 

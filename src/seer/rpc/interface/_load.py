@@ -11,6 +11,7 @@ package, so these modules belong to it alone and are reloaded with it.
 from __future__ import annotations
 
 import sys
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
 from seer.errors import ServeError
@@ -56,41 +57,38 @@ def network_advice(error: BaseException | None) -> str:
     return ""
 
 
+@dataclass(eq=False)
 class Interface:
     """A loaded interface.
 
     Attributes:
-        name: Its name.
         file: The path of its file.
         description: Its schema, without the names of hidden models.
-        functions: The exposed functions by name, ready to bind and call.
-        warnings: What its author should know although it can be served.
         module: The module of the file.
         context: The models, and what the file has registered.
+        warnings: What its author should know although it can be served.
         scrubber: Replaces hidden models' names in text that an agent could see.
         blind: Whether tracebacks and the like stay on the server.
     """
 
-    def __init__(
-        self,
-        file: str,
-        description: Schema,
-        module: ModuleType,
-        context: Context,
-        *,
-        warnings: list[str],
-        scrubber: Scrubber,
-        blind: bool,
-    ) -> None:
-        self.name = description.name
-        self.file = file
-        self.description = description
-        self.functions: dict[str, Function] = description.functions
-        self.warnings = warnings
-        self.module = module
-        self.context = context
-        self.scrubber = scrubber
-        self.blind = blind
+    file: str
+    description: Schema
+    module: ModuleType
+    context: Context
+    _: KW_ONLY
+    warnings: list[str]
+    scrubber: Scrubber
+    blind: bool
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.description.name
+
+    @property
+    def functions(self) -> dict[str, Function]:
+        """The exposed functions by name, ready to bind and call."""
+        return self.description.functions
 
     @property
     def source_hash(self) -> str:

@@ -116,9 +116,7 @@ class Link(NonBlockingSocket):
         self._lent = True
         body = memoryview(response.body)
         return [
-            SlotPart(self._slots[p.index], p.offset, p.size)
-            if p.place == "s"
-            else body[p.offset : p.offset + p.size]
+            SlotPart(self._slots[p.index], p.offset, p.size) if p.place == "s" else p.cut(body)
             for p in response.pieces
         ]
 

@@ -12,22 +12,8 @@ import sys
 from json.encoder import encode_basestring_ascii as _quoted
 from typing import TYPE_CHECKING
 
-from seer.errors import (
-    ArgumentError,
-    BudgetExceededError,
-    CallCancelledError,
-    DeadlineExceededError,
-    GateBusyError,
-    GateError,
-    HandleError,
-    InterfaceDiedError,
-    InterfaceRestartedError,
-    ProtocolError,
-    ResultError,
-    StillRunningError,
-    UnknownFunctionError,
-)
 from seer.rpc.interface._load import network_advice
+from seer.rpc.wire._protocol import STATUS
 
 from ._replies import Reply
 
@@ -35,20 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-STATUS: dict[type[BaseException], int] = {
-    ArgumentError: 422,
-    BudgetExceededError: 429,
-    CallCancelledError: 409,
-    DeadlineExceededError: 504,
-    GateBusyError: 503,
-    HandleError: 404,
-    InterfaceDiedError: 503,
-    InterfaceRestartedError: 409,
-    ProtocolError: 400,
-    ResultError: 500,
-    StillRunningError: 409,
-    UnknownFunctionError: 404,
-}
+    from seer.errors import GateError
 
 _MAX_MESSAGE = 16 * 1024
 _MAX_FRAMES = 60

@@ -323,7 +323,9 @@ class Recorder:
         streamed = sum(map(len, call.items))
         self._streamed -= streamed
         arguments, argument_buffers = _arguments(call, reply.outcome, blobs)
-        text, views = _stream_result(call, reply) if call.streaming else _result(reply)
+        text, views = reply.text, reply.buffers()
+        if call.streaming:
+            text, views = _stream_result(call, reply)
         result = blobs.text(text)
         buffers = [blobs.add(view) for view in views]
         digest = hashlib.sha256(text)
@@ -400,22 +402,6 @@ def _refusal(caller: str, path: str, kind: str, message: str, when: float) -> by
 def _summary(caller: str, flood: RateLimit, when: float) -> bytes:
     words = f"{flood.take()} more requests were refused, too many to record each of them"
     return _refusal(caller, "", "ProtocolError", words, when)
-
-
-def _result(reply: Reply) -> tuple[bytes, list[memoryview]]:
-    """The text of a reply, and its buffers."""
-    if not reply.pieces:
-        return reply.text, []
-    inline = memoryview(b"".join([reply.text, *reply.inline]))
-    found: list[memoryview] = []
-    for piece in reply.pieces:
-        if piece.place == "i":
-            source = inline
-        else:
-            assert reply.slot is not None
-            source = reply.slot.view
-        found.append(source[piece.offset : piece.offset + piece.size])
-    return reply.text, found
 
 
 def _stream_result(call: Call, reply: Reply) -> tuple[bytes, list[memoryview]]:

@@ -124,20 +124,20 @@ class Reply:
             self.slot.lent = False
             self.pool.let_go(self.slot)
 
+    def buffers(self) -> list[memoryview]:
+        """The buffers, in order."""
+        if not self.pieces:
+            return []
+        inline = memoryview(b"".join([self.text, *self.inline]))
+        slot = inline if self.slot is None else self.slot.view
+        return [piece.cut(slot if piece.place == "s" else inline) for piece in self.pieces]
+
     def unshared(self) -> Reply:
         """The same reply without a slot, for a connection that does not have the slot."""
         if self.slot is None:
             return self
         other = Reply(self.status, self.text, self.outcome)
-        inline = memoryview(self.text + b"".join(self.inline))
-        view = self.slot.view
-        other.add_buffers(
-            [
-                bytes((view if p.place == "s" else inline)[p.offset : p.offset + p.size])
-                for p in self.pieces
-            ],
-            None,
-        )
+        other.add_buffers([bytes(buffer) for buffer in self.buffers()], None)
         return other
 
     def message(self, prefix: bytes, *, close: bool) -> list[bytes]:

@@ -64,7 +64,7 @@ class RequestBuffers:
                 left[piece.index] -= piece.size
                 if left[piece.index] < 0:
                     raise ProtocolError("the buffers of a memfd have more bytes than it")
-            found.append(source[piece.offset : piece.offset + piece.size])
+            found.append(piece.cut(source))
         return found
 
     def keep(self) -> Callable[[], list[memoryview]]:

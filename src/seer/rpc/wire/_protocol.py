@@ -9,8 +9,26 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING
 
+from ...errors import (
+    ArgumentError,
+    BudgetExceededError,
+    CallCancelledError,
+    CallLostError,
+    DeadlineExceededError,
+    GateBusyError,
+    GateError,
+    HandleError,
+    InterfaceDiedError,
+    InterfaceRestartedError,
+    ProtocolError,
+    ResultError,
+    StillRunningError,
+    UnknownFunctionError,
+)
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
 VERSION = 1
 """Both sides send it with every message as `seer-gate`. There is no other version yet."""
@@ -35,6 +53,23 @@ CANNOT_PASS = frozenset(
 """The errors that mean: no descriptor can be passed, or no connection made, just now."""
 RAISED = 500
 """The status of an answer with the exception of a function."""
+STATUS: dict[type[GateError], int] = {
+    ArgumentError: 422,
+    BudgetExceededError: 429,
+    CallCancelledError: 409,
+    CallLostError: 500,
+    DeadlineExceededError: 504,
+    GateBusyError: 503,
+    GateError: 500,
+    HandleError: 404,
+    InterfaceDiedError: 503,
+    InterfaceRestartedError: 409,
+    ProtocolError: 400,
+    ResultError: 500,
+    StillRunningError: 409,
+    UnknownFunctionError: 404,
+}
+"""The gate's own errors, which are sent by their names, and the status of each."""
 KEEP_ALIVE = 10.0
 """Seconds between two interim `102 Processing` of a call that is still running."""
 
@@ -112,6 +147,10 @@ class Piece:
         self.index = index
         self.offset = offset
         self.size = size
+
+    def cut(self, source: Any) -> Any:
+        """The buffer, cut out of the memory that contains it."""
+        return source[self.offset : self.offset + self.size]
 
 
 def format_pieces(pieces: Sequence[Piece]) -> bytes:
