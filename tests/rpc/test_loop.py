@@ -1,5 +1,7 @@
 """The loop of an interface process: timers run at their time."""
 
+import os
+import select
 import threading
 import time
 from collections.abc import Callable
@@ -9,6 +11,7 @@ from typing import Any, cast
 import pytest
 
 from seer.rpc.server._gate import Gate
+from seer.rpc.server._http_server import Poller
 from seer.rpc.server._loop import Loop
 
 SOON = 60
@@ -81,3 +84,32 @@ def test_a_time_that_another_thread_asks_for_ends_the_loops_sleep() -> None:
     finally:
         loop.stop()
         thread.join(SOON)
+
+
+def test_a_descriptor_that_is_reused_gets_no_event_of_its_predecessor() -> None:
+    poller = Poller()
+    heard: list[str] = []
+    old: list[tuple[int, int]] = [os.pipe(), os.pipe()]
+
+    def replace(_events: int) -> None:
+        # Both have an event; whichever is handled first closes the other and takes its number.
+        heard.append("old")
+        for read, write in old:
+            poller.unwatch(read)
+            os.close(write)
+            os.close(read)
+        new.extend([os.pipe(), os.pipe()])
+        assert {read for read, _ in new} & {read for read, _ in old}
+        for read, _ in new:
+            poller.watch(read, select.EPOLLIN, lambda _: heard.append("new"))
+
+    new: list[tuple[int, int]] = []
+    for read, write in old:
+        poller.watch(read, select.EPOLLIN, replace)
+        os.write(write, b"x")
+    poller.step(5)
+    for pipe in new:
+        for fd in pipe:
+            os.close(fd)
+    poller.close()
+    assert heard == ["old"]

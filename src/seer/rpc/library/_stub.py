@@ -11,18 +11,12 @@ from seer.rpc.values._kinds import KINDS
 from seer.rpc.values._types import SERVER_DEFAULT, TypeDef
 
 
-def render(schema: Schema, *, module_name: str | None = None) -> dict[str, str]:
-    """The files of the library, by path.
-
-    Args:
-        schema: The interface.
-        module_name: The name of the package; by default, the interface's name.
-    """
-    name = schema.name if module_name is None else module_name
+def render(schema: Schema) -> dict[str, str]:
+    """The files of the library for an interface, by path."""
     return {
-        f"{name}/__init__.py": LibraryText(schema).render(),
-        f"{name}/__init__.pyi": TypesText(schema).render(),
-        f"{name}/py.typed": "",
+        f"{schema.name}/__init__.py": LibraryText(schema).render(),
+        f"{schema.name}/__init__.pyi": TypesText(schema).render(),
+        f"{schema.name}/py.typed": "",
     }
 
 

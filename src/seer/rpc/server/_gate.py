@@ -519,11 +519,7 @@ class Gate:
     def detach_call(self, call: Call, now: float) -> None:
         """Answer the caller of a function that did not stop when told to. The function runs on."""
         reply = refusal(call.stop_error(now, runs_on=True))
-        self.finish(call, reply, now, self._ran_for(call, now), runs_on=True)
-
-    def _ran_for(self, call: Call, now: float) -> float:
-        """The seconds that a running call has used."""
-        return (now - call.started_at) / call.batch
+        self.finish(call, reply, now, (now - call.started_at) / call.batch, runs_on=True)
 
     def refuse_call(self, call: Call, error: GateError) -> None:
         """End a call that is not executed."""

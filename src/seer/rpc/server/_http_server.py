@@ -49,9 +49,10 @@ class Poller:
 
     def step(self, timeout: float) -> None:
         """Wait for events for at most `timeout` seconds and handle them."""
-        for fd, events in self.epoll.poll(timeout):
-            handler = self._handlers.get(fd)
-            if handler is None:
+        found = [(fd, events, self._handlers.get(fd)) for fd, events in self.epoll.poll(timeout)]
+        for fd, events, handler in found:
+            if handler is None or self._handlers.get(fd) is not handler:
+                # An earlier handler has closed this descriptor. Its number may be in use again.
                 continue
             try:
                 handler(events)

@@ -16,7 +16,6 @@ from seer.rpc.wire._http import response_head
 from seer.rpc.wire._protocol import (
     FRAMES_TYPE,
     INLINE_ALIGN,
-    JSON_TYPE,
     MAX_HEAD,
     SHARE_FROM,
     SLOT_ALIGN,
@@ -162,7 +161,7 @@ class Reply:
 
 def plain_message(status: int, prefix: bytes, text: bytes, *, close: bool = False) -> bytes:
     """A complete response with only JSON text."""
-    return response_head(status, prefix, len(text), content_type=JSON_TYPE, close=close) + text
+    return response_head(status, prefix, len(text), close=close) + text
 
 
 def size_of(buffer: Any) -> int:

@@ -83,7 +83,7 @@ class Compiler:
         if exact is not None and hint.kind not in ("float", "complex"):
             return self._exact(hint.kind, exact)
         make = _MAKERS.get(hint.kind)
-        return _identity if make is None else make(self, hint)
+        return open_handle if make is None else make(self, hint)
 
     def _exact(self, kind: str, exact: type) -> Convert:
         if self.plain and kind in ("int", "bytes"):
@@ -116,10 +116,6 @@ class Compiler:
 def open_handle(value: Any) -> Any:
     """The value of a handle; any other value unchanged."""
     return value.value if getattr(type(value), "__seer_handle__", False) else value
-
-
-def _identity(value: Any) -> Any:
-    return open_handle(value)
 
 
 def _plain_int(value: Any) -> int:
