@@ -289,7 +289,7 @@ class Dispatch:
                 copy.part_with(caller)
         return copy
 
-    def _fill(self, copy: CopyLink, lane: str) -> None:
+    def _hand_over_waiting(self, copy: CopyLink, lane: str) -> None:
         """Give waiting calls to a copy while it has room."""
         waiting = self._waiting.get(lane)
         if waiting is None or self._copies.get(copy.number) is not copy:
@@ -380,7 +380,7 @@ class Dispatch:
         if copy is not None:
             if copy.draining:
                 self._empty_further(copy, _monotonic())
-            self._fill(copy, lane_of(call.entry))
+            self._hand_over_waiting(copy, lane_of(call.entry))
 
     def _rest(self, link: Link, copy: CopyLink | None) -> None:
         link.call = None
@@ -400,7 +400,7 @@ class Dispatch:
             if call.state == QUEUED and not call.cause:
                 self.submit(call)
         for lane in list(self._waiting):
-            self._fill(copy, lane)
+            self._hand_over_waiting(copy, lane)
 
     def ended(self, number: int, why: str) -> None:
         """Handle the end of a copy: end its calls, and reassign those that waited for it."""

@@ -114,13 +114,13 @@ class Front(GateProcess):
         }
         self._shared = shared
         self._about: dict[str, Any] = {}
-        self.loop = Loop(next_job=_no_job, run_job=_elsewhere, jobs=(), due=self._due)
+        self.loop = Loop(next_job=_no_job, run_job=_not_here, jobs=(), due=self._due)
         recorder = self._recorder = self._make_recorder("", shared)
         self.gate = self._make_gate(
             FrontGate,
             epoch=epoch,
             shared=shared,
-            fetch=(_elsewhere, _elsewhere),
+            fetch=(_not_here, _not_here),
             submit=self._submit,
             spares=Spares(),
             call_kind=FrontCall,
@@ -132,7 +132,7 @@ class Front(GateProcess):
             scrubber=None,
             recorder=recorder,
             grace=config.grace,
-            poisoned=_elsewhere,
+            poisoned=_not_here,
         )
         self._copies = Dispatch(forwarding, self.loop, grace=config.drain, drained=self._drained)
         self.callers = Callers(self.gate, self.loop, shared, config, FrontCaller)
@@ -152,7 +152,7 @@ class Front(GateProcess):
             shared=self._shared,
             places=self._places,
             call_timeout=self._config.call_timeout,
-            elsewhere=_elsewhere,
+            target=_not_here,
         )
         if self._recorder is not None:
             self._recorder.source_hash = schema.source_hash
@@ -200,5 +200,5 @@ def _no_job() -> None:
     return None
 
 
-def _elsewhere(*_arguments: Any) -> Any:
+def _not_here(*_arguments: Any) -> Any:
     raise GateError("functions run in the copies of the interface, not in the front")

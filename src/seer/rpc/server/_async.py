@@ -103,9 +103,9 @@ class AsyncLane:
         if line is None:
             line = self._lines[bound] = _Line(bound[1])
         line.queue.put(call.owner, call)
-        self._fill()
+        self._start_waiting()
 
-    def _fill(self) -> None:
+    def _start_waiting(self) -> None:
         """Start waiting calls while there is room, one of each function in turn."""
         begun = True
         while begun and len(self._tasks) < MAX_TASKS:
@@ -124,7 +124,7 @@ class AsyncLane:
         def ended(_task: asyncio.Task[None]) -> None:
             del self._tasks[call]
             line.running -= 1
-            self._fill()
+            self._start_waiting()
 
         task.add_done_callback(ended)
 

@@ -96,7 +96,7 @@ def make_entries(
     shared: Shared,
     places: dict[str, int],
     call_timeout: float | None,
-    elsewhere: Callable[..., Any] | None = None,
+    target: Callable[..., Any] | None = None,
 ) -> dict[str, Entry]:
     """Entries for all functions of an interface.
 
@@ -108,19 +108,19 @@ def make_entries(
         places: The number of each function's meter. New functions are added to it, and it is kept
             over reloads and restarts.
         call_timeout: Seconds that a call may run if its function has no `timeout` of its own.
-        elsewhere: The target of all functions if copies run them; None if this process does.
+        target: Takes the place of all functions if copies run them; None if this process does.
     """
     entries: dict[str, Entry] = {}
     for name, function in functions.items():
         place = places.setdefault(name, len(places) + 1)
         base = shared.meter_base(FIRST_FUNCTION + place)
         meter = Meter(f"function {name!r}", budget_of(function), shared.cells, base, flat=True)
-        target = elsewhere or function.target
-        assert target is not None
+        function_target = target or function.target
+        assert function_target is not None
         entries[name] = entry = Entry(
             name,
-            target,
-            elsewhere or function.binder(plain=False),
+            function_target,
+            target or function.binder(plain=False),
             function.options,
             meter,
             function,
@@ -128,6 +128,6 @@ def make_entries(
             source,
             call_timeout,
         )
-        if elsewhere is None:
+        if target is None:
             entry.bind_plain = function.binder(plain=True)
     return entries

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     _Ended = tuple[Call, Reply, float, float, int]
 
-    _Noted = _Ended | tuple[str, bytes] | Callable[[], None]
+    _Item = _Ended | tuple[str, bytes] | Callable[[], None]
 
     """A call, a refused request (caller and line), or a function to call at this point."""
 
@@ -88,19 +88,19 @@ class Recorder:
         self._results = results
         self._notify = notify
         self._cells = shared.recorded
-        self._noted_count = 0
+        self._queued_count = 0
         self._made_count = 0
-        self._noted: deque[_Noted] = deque()
+        self._queue: deque[_Item] = deque()
         self._bell: SimpleQueue[None] = SimpleQueue()
         self._rung = False
         self._waiting = 0
         self._streamed = 0
-        self._floods: dict[str, RateLimit] = {}
+        self._rate_limits: dict[str, RateLimit] = {}
         self._callers: dict[str, bytes] = {}
         self._next_file = time.time_ns()
         self._follows = dict(follows)
         self._tracks = {name: Track(f"{folder}/{name}") for name in follows}
-        self._ways: dict[str, list[Track]] = {}
+        self._tracks_by_caller: dict[str, list[Track]] = {}
         """The tracks of each caller that was looked up."""
         self._ring = Ring(f"{folder}/ring")
         self._news = False
@@ -121,14 +121,14 @@ class Recorder:
             seconds: How long it ran.
             size: Bytes of arguments and answer.
         """
-        self._note((call, reply, ended, seconds, size), size)
+        self._enqueue((call, reply, ended, seconds, size), size)
 
-    def _note(self, noted: _Noted, size: int) -> None:
+    def _enqueue(self, item: _Item, size: int) -> None:
         if size:
             self._waiting += size
-            self._noted_count += 1
-            self._cells[0] = self._noted_count
-        self._noted.append(noted)
+            self._queued_count += 1
+            self._cells[0] = self._queued_count
+        self._queue.append(item)
         if not self._rung:
             self._rung = True
             self._bell.put(None)
@@ -149,24 +149,25 @@ class Recorder:
     def refused(self, caller: Caller, path: str, kind: str, message: str) -> None:
         """Note a request that was refused. Of a flood, record some, and the number of the rest."""
         now = time.time()
-        if len(self._floods) > _CALLERS:
+        if len(self._rate_limits) > _CALLERS:
             # Callers without a backlog start afresh.
-            self._floods = {name: flood for name, flood in self._floods.items() if flood.held}
-        flood = self._floods.setdefault(caller.name, RateLimit())
-        if flood.passes(now):
+            busy = {name: limit for name, limit in self._rate_limits.items() if limit.held}
+            self._rate_limits = busy
+        limit = self._rate_limits.setdefault(caller.name, RateLimit())
+        if limit.passes(now):
             self._refuse(caller.name, _refusal(caller.name, path, kind, message, now))
-        elif flood.is_due(now):
-            self._refuse(caller.name, _summary(caller.name, flood, now))
+        elif limit.is_due(now):
+            self._refuse(caller.name, _summary(caller.name, limit, now))
 
     def _refuse(self, caller: str, line: bytes) -> None:
-        self._note((caller, line), len(line))
+        self._enqueue((caller, line), len(line))
 
     def flush(self, done: Callable[[], None]) -> None:
         """Call `done` once everything noted so far is written or lost."""
-        for caller, flood in list(self._floods.items()):
-            if flood.held:
-                self._refuse(caller, _summary(caller, flood, time.time()))
-        self._note(done, 0)
+        for caller, limit in list(self._rate_limits.items()):
+            if limit.held:
+                self._refuse(caller, _summary(caller, limit, time.time()))
+        self._enqueue(done, 0)
 
     # --- follows -----------------------------------------------------------------------------
 
@@ -181,7 +182,7 @@ class Recorder:
         def begin() -> None:
             self._follows[follow.id] = follow
             track = self._tracks.setdefault(follow.id, Track(f"{self._folder}/{follow.id}"))
-            self._ways.clear()
+            self._tracks_by_caller.clear()
             ring = self._ring
             callers = {name for name in ring.callers() if track in self._tracks_of(name)}
             for line, files in ring.take(callers):
@@ -192,7 +193,7 @@ class Recorder:
             self._write()
             done(sum(ring.dropped.pop(name, 0) for name in callers))
 
-        self._note(begin, 0)
+        self._enqueue(begin, 0)
 
     def unfollow(self, identifier: str, done: Callable[[], None]) -> None:
         """Stop writing for a follow; `done` is called after the last write to its folder."""
@@ -204,12 +205,12 @@ class Recorder:
         def end() -> None:
             self._follows.pop(identifier, None)
             track = self._tracks.pop(identifier, None)
-            self._ways.clear()
+            self._tracks_by_caller.clear()
             if track is not None:
                 track.end()
             done()
 
-        self._note(end, 0)
+        self._enqueue(end, 0)
 
     def taken(self, identifier: str, size: int) -> None:
         """Note that a follow's reader has taken `size` bytes."""
@@ -230,9 +231,9 @@ class Recorder:
                 time.sleep(PAUSE)
                 # A call that is noted from now on rings the bell again.
                 self._rung = False
-                for left in range(len(self._noted), -1, -AT_ONCE):
-                    for _ in range(min(AT_ONCE, len(self._noted))):
-                        self._keep(self._noted.popleft())
+                for left in range(len(self._queue), -1, -AT_ONCE):
+                    for _ in range(min(AT_ONCE, len(self._queue))):
+                        self._keep(self._queue.popleft())
                     self._write()
                     if left > AT_ONCE:
                         # Let other threads have the interpreter.
@@ -246,17 +247,17 @@ class Recorder:
         self._news = False
         self._notify({"op": "recorded"})
 
-    def _keep(self, noted: _Noted) -> None:
+    def _keep(self, item: _Item) -> None:
         """Make the line of a queued item, and add it to its tracks or to the ring."""
-        if callable(noted):
+        if callable(item):
             self._write()
-            noted()
+            item()
             return
-        if len(noted) == 2:
-            self._waiting -= len(noted[1])
-            self._put(noted[0], noted[1], [])
+        if len(item) == 2:
+            self._waiting -= len(item[1])
+            self._put(item[0], item[1], [])
         else:
-            self._keep_call(*noted)
+            self._keep_call(*item)
         self._made_count += 1
 
     def _keep_call(self, call: Call, reply: Reply, ended: float, seconds: float, size: int) -> None:
@@ -290,12 +291,12 @@ class Recorder:
                 track.lose(1, error)
 
     def _tracks_of(self, caller: str) -> list[Track]:
-        found = self._ways.get(caller)
+        found = self._tracks_by_caller.get(caller)
         if found is None:
-            if len(self._ways) >= _CALLERS:
-                self._ways.clear()
+            if len(self._tracks_by_caller) >= _CALLERS:
+                self._tracks_by_caller.clear()
             found = [self._tracks[name] for name in followers(self._follows, caller)]
-            self._ways[caller] = found
+            self._tracks_by_caller[caller] = found
         return found
 
     def _wait_for_reader(self, track: Track) -> None:
@@ -399,8 +400,8 @@ def _refusal(caller: str, path: str, kind: str, message: str, when: float) -> by
     return _dumps(line).encode() + b"\n"
 
 
-def _summary(caller: str, flood: RateLimit, when: float) -> bytes:
-    words = f"{flood.take()} more requests were refused, too many to record each of them"
+def _summary(caller: str, limit: RateLimit, when: float) -> bytes:
+    words = f"{limit.take()} more requests were refused, too many to record each of them"
     return _refusal(caller, "", "ProtocolError", words, when)
 
 

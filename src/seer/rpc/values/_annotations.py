@@ -72,7 +72,7 @@ class Parser:
         return name in _STREAMS or (or_iterable and name == "Iterable")
 
     def _parse_class(self, cls: type) -> Hint:
-        kind = _foreign_kind(cls)
+        kind = _known_kind(cls)
         if kind is not None:
             return Hint(kind)
         if is_named(cls):
@@ -118,7 +118,7 @@ class Parser:
             if not args and annotation is getattr(sys.modules.get("typing"), "Tuple", None):
                 return Hint("tuple_of", (ANY,))
             return Hint("tuple", tuple(self.parse(arg, names) for arg in args))
-        kind = kind or _foreign_kind(origin)
+        kind = kind or _known_kind(origin)
         if kind == "ndarray":
             return Hint("ndarray", detail=_array_dtype(args))
         if kind in ("handle", "series", "frame"):
@@ -190,7 +190,7 @@ def describe(annotation: Any) -> str:
     return repr(annotation)
 
 
-def _foreign_kind(cls: type) -> str | None:
+def _known_kind(cls: type) -> str | None:
     """The kind of a class that is known by its module and name."""
     if cls.__module__ in ("collections.abc", "typing"):
         return _ABSTRACT.get(cls.__name__)

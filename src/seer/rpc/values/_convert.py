@@ -342,7 +342,7 @@ def _named(compiler: Compiler, hint: Hint) -> Convert:
     return compiler.named(hint.detail)
 
 
-def _foreign(compiler: Compiler, hint: Hint) -> Convert:
+def _kind(compiler: Compiler, hint: Hint) -> Convert:
     from ._convert_kinds import make
 
     return make(hint, plain=compiler.plain)
@@ -372,5 +372,5 @@ _MAKERS: dict[str, Callable[[Compiler, Hint], Convert]] = {
     "tuple": _tuple,
     "tuple_of": _list,
     "union": _union,
-    **dict.fromkeys(BY_NAME, _foreign),
+    **dict.fromkeys(BY_NAME, _kind),
 }

@@ -190,7 +190,7 @@ def memory_of(value: Any) -> dict[int, int]:
         if id(part) not in seen:
             seen.add(id(part))
             if not _count(part, found):
-                waiting.extend(_parts(part))
+                waiting.extend(_members(part))
     return found
 
 
@@ -222,7 +222,7 @@ def _count(part: Any, found: dict[int, int]) -> bool:
     return False
 
 
-def _parts(value: Any) -> list[Any]:
+def _members(value: Any) -> list[Any]:
     if isinstance(value, dict):
         return [*value, *value.values()]  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
     if isinstance(value, (list, tuple, set, frozenset, deque)):

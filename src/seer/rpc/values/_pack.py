@@ -113,7 +113,7 @@ class Packer:
             return self._pack_items(value, depth)
         if isinstance(value, (bytes, bytearray, memoryview)):
             return self._pack_bytes(value)
-        packed = self._pack_foreign(value, depth)
+        packed = self._pack_library_value(value, depth)
         return self._pack_object(value, depth) if packed is UNKNOWN else packed
 
     def _pack_dict(self, value: dict[Any, Any], depth: int) -> Any:
@@ -199,7 +199,7 @@ class Packer:
 
         return binascii.b2a_base64(value, newline=False).decode()
 
-    def _pack_foreign(self, value: Any, depth: int) -> Any:
+    def _pack_library_value(self, value: Any, depth: int) -> Any:
         """Arrays, tensors, images, data frames; `UNKNOWN` for anything else."""
         for kind in type(value).__mro__:
             pack = _LIBRARIES.get(kind.__module__.partition(".")[0])
