@@ -1,7 +1,7 @@
 """The gate: which requests callers can make, and how each is handled.
 
-Everything that a caller can reach is in `_ROUTES` and in the table of exposed functions. The gate
-runs on the leading thread. The executor and its lanes run the functions.
+Everything that a caller can reach is in `Gate._routes` or in the table of exposed functions. The
+gate runs on the leading thread. The executor and its lanes run the functions.
 """
 
 from __future__ import annotations
@@ -296,7 +296,7 @@ class Gate:
             raise self._unknown(request.path[len(_CALL) :])
         if len(parts) < 3 or parts[1] != "v1":
             raise WireError(f"there is no {request.path!r}; see /v1/schema", 404)
-        route = _ROUTES.get((request.method, parts[2], len(parts)))
+        route = self._routes.get((request.method, parts[2], len(parts)))
         if route is None:
             raise WireError(f"there is no {request.method} {request.path!r}; see /v1/schema", 404)
         route(self, connection, request, body, parts[3] if len(parts) > 3 else "")
@@ -383,6 +383,18 @@ class Gate:
         self, connection: Connection, _request: Request, _body: object, handle: str
     ) -> None:
         self.answer(connection, {"freed": connection.caller.handles.free(handle)})
+
+    _routes: dict[tuple[str, str, int], Callable[..., None]] = {
+        ("GET", "health", 3): _get_health,
+        ("GET", "schema", 3): _get_schema,
+        ("GET", "budget", 3): _get_budget,
+        ("POST", "cancel", 4): _post_cancel,
+        ("GET", "result", 4): _get_result,
+        ("POST", "release", 3): _post_release,
+        ("POST", "fetch", 4): _post_fetch,
+        ("POST", "free", 4): _post_free,
+    }
+    """By method, name and number of the path's parts. The fourth part is the route's argument."""
 
     # --- connections -------------------------------------------------------------------------
 
@@ -651,19 +663,6 @@ class Gate:
         """Record a refused request."""
         if self._recorder is not None:
             self._recorder.refused(caller, path, type(error).__name__, str(error))
-
-
-_ROUTES: dict[tuple[str, str, int], Callable[..., None]] = {
-    ("GET", "health", 3): Gate._get_health,
-    ("GET", "schema", 3): Gate._get_schema,
-    ("GET", "budget", 3): Gate._get_budget,
-    ("POST", "cancel", 4): Gate._post_cancel,
-    ("GET", "result", 4): Gate._get_result,
-    ("POST", "release", 3): Gate._post_release,
-    ("POST", "fetch", 4): Gate._post_fetch,
-    ("POST", "free", 4): Gate._post_free,
-}
-"""Method, name and number of the path's parts. The fourth part is the route's argument."""
 
 
 def _show_life(call: Call) -> None:
