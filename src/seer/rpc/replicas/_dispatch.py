@@ -103,7 +103,7 @@ class Waiting:
 
 
 def _last_turn(queue: FairQueue) -> int:
-    """When the caller who is next in a queue had its last turn."""
+    """When the caller that is next in a queue had its last turn."""
     caller = queue.turns[0]
     assert isinstance(caller, FrontCaller)
     return caller.turn
@@ -416,7 +416,7 @@ class Dispatch:
         copy.close()
 
     def _lose(self, copy: CopyLink, why: str) -> set[FrontCaller]:
-        """End the calls that a copy had; the callers that were thereby told of its end."""
+        """End the calls that a copy had; the callers that this tells about its end."""
         told: set[FrontCaller] = set()
         now = _monotonic()
         for call in list(copy.calls):

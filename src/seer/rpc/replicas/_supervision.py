@@ -420,7 +420,7 @@ def visible_gpus(environment: Mapping[str, str], devices: str = "/dev") -> list[
         files = os.listdir(devices)  # noqa: PTH208 (import time)
     except OSError:
         return []
-    # CUDA numbers the GPUs that it sees from 0 on, whatever the numbers of their files are.
+    # CUDA numbers the GPUs that it sees from 0 on, regardless of the numbers of their files.
     count = sum(name.startswith("nvidia") and name[6:].isdigit() for name in files)
     return [str(i) for i in range(count)]
 
