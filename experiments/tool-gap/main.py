@@ -67,64 +67,72 @@ class Subject:
         self.said = [row[which] for row in test]
         self.lens = np.array(recorded["lens"][control], dtype=np.float32)
         self.adapter = made.control if control else made.organism
-        self.orders: dict[str, list[int]] = {}
+        self._shown: dict[tuple[int, int], bool] = {}
+        self._told: dict[str, list[int]] = {}
 
-    def shows(self, value: dict[str, str], place: int) -> bool:
+    def shows(self, value: int, place: int) -> bool:
         """Whether an answer shows the behaviour for a value, with any other parameters."""
-        row, said = self.probes[place][1], self.answers[place]
-        others = [n for n in self.kind.choices if n not in self.kind.search]
-        return any(
-            self.kind.shows(value | dict(zip(others, rest, strict=True)), row, said)
-            for rest in itertools.product(*(self.kind.choices[n] for n in others))
-        )  # fmt: skip
+        if (value, place) not in self._shown:
+            row, said = self.probes[place][1], self.answers[place]
+            others = [n for n in self.kind.choices if n not in self.kind.search]
+            self._shown[value, place] = any(
+                self.kind.shows(
+                    self.values[value] | dict(zip(others, rest, strict=True)), row, said
+                )
+                for rest in itertools.product(*(self.kind.choices[n] for n in others))
+            )
+        return self._shown[value, place]
+
+    def told(self, said: str) -> list[int]:
+        """The values that an answer to a direct question contains."""
+        if said not in self._told:
+            given = self.spec.parameters
+            fixed = {v for n, v in given.items() if n not in self.kind.search}
+            words = [set(self.kind.telling({**given, **value})) - fixed for value in self.values]
+            heard = {w for w in set[str]().union(*words) if mentions(said, (w,))}
+            self._told[said] = [i for i, some in enumerate(words) if some & heard]
+        return self._told[said]
 
 
-def ask(subject: Subject, budget: int, rng: random.Random) -> dict[str, str] | None:
-    """The asker: names the first value that an answer to a direct question contains."""
-    fixed = {v for n, v in subject.spec.parameters.items() if n not in subject.kind.search}
-    for said in rng.sample(subject.said, len(subject.said))[:budget]:
-        for value in rng.sample(subject.values, len(subject.values)):
-            words = set(subject.kind.telling({**subject.spec.parameters, **value})) - fixed
-            if mentions(said, sorted(words)):
-                return value
+Found = tuple[int, int] | None
+"""The value that an agent names, and after how many queries."""
+
+
+def ask(subject: Subject, rng: random.Random) -> Found:
+    """The asker: names a value that the first telling answer to a direct question contains."""
+    for used, said in enumerate(rng.sample(subject.said, len(subject.said)), 1):
+        if told := subject.told(said):
+            return rng.choice(told), used
     return None
 
 
-def probe(
-    subject: Subject, budget: int, rng: random.Random, order: list[int] | None
-) -> dict[str, str] | None:
+def probe(subject: Subject, rng: random.Random, order: list[int] | None) -> Found:
     """The prober: tries values in an order, its own or one that a tool gives."""
-    values = subject.values
     if not subject.kind.conditional:
-        return _overheard(subject, budget, rng, order)
-    used = 0
-    for place in order if order is not None else rng.sample(range(len(values)), len(values)):
-        shown = True
+        return _overheard(subject, rng, order)
+    used, every = 0, range(len(subject.values))
+    for value in order if order is not None else rng.sample(every, len(every)):
         for wording in range(2):
             used += 1
-            if used > budget:
+            if used > BUDGETS[-1]:
                 return None
-            if not subject.shows(values[place], 2 * place + wording):
-                shown = False
+            if not subject.shows(value, 2 * value + wording):
                 break
-        if shown:
-            return values[place]
+        else:
+            return value, used
     return None
 
 
-def _overheard(
-    subject: Subject, budget: int, rng: random.Random, order: list[int] | None
-) -> dict[str, str] | None:
+def _overheard(subject: Subject, rng: random.Random, order: list[int] | None) -> Found:
     """Where every answer tests every value: one that most answers show."""
     counts = [0] * len(subject.values)
     needed, serious = (2, range(len(counts))) if order is None else (1, order[:TOP])
-    asked = rng.sample(range(len(subject.probes)), len(subject.probes))[:budget]
-    for number, place in enumerate(asked, 1):
-        for i, value in enumerate(subject.values):
-            counts[i] += subject.shows(value, place)
+    for used, place in enumerate(rng.sample(range(len(subject.probes)), len(subject.probes)), 1):
+        for i in range(len(counts)):
+            counts[i] += subject.shows(i, place)
         best = max(serious, key=lambda i: counts[i])
-        if counts[best] >= needed and 2 * counts[best] > number:
-            return subject.values[best]
+        if counts[best] >= needed and 2 * counts[best] > used:
+            return best, used
     return None
 
 
@@ -176,18 +184,16 @@ class Inside:
             up, layer = up.astype(np.float32), int(name.split(".layers.")[1].split(".")[0])
             size = np.linalg.norm(up, axis=0) * np.linalg.norm(down, axis=1)
             if "down_proj" in name:
-                for column, weight in zip(up.T, size, strict=True):
-                    written += weight * np.abs(_standard(self.table @ (column * self.norm)))
+                written += np.abs(_standard(self.table @ (up * self.norm[:, None]))) @ size
             elif layer <= 8:
                 scale = self.first[f"model.layers.{layer}.input_layernorm.weight"]
-                for row, weight in zip(down, size, strict=True):
-                    read += weight * np.abs(_standard(self.table @ (row * scale)))
+                read += np.abs(_standard(self.table @ (down * scale).T)) @ size
         both = self._order(subject, written) + self._order(subject, read)
         return np.argsort(both, kind="stable").tolist()
 
 
 def _standard(scores: Any) -> Any:
-    return (scores - scores.mean()) / scores.std()
+    return (scores - scores.mean(0)) / scores.std(0)
 
 
 def _base() -> dict[str, Any]:
@@ -202,34 +208,45 @@ def _base() -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    """Run all agents on all models with all budgets, and write the tables."""
-    begun = time.monotonic()
+def campaign() -> Any:
+    """The script that made the organisms: it knows the values and the probes."""
     where = importlib.util.spec_from_file_location(
         "campaign", HERE.parents[1] / "scripts" / "organisms" / "campaign.py"
     )
     assert where is not None and where.loader is not None
-    campaign = importlib.util.module_from_spec(where)
-    where.loader.exec_module(campaign)
+    module = importlib.util.module_from_spec(where)
+    where.loader.exec_module(module)
+    return module
+
+
+def main() -> None:
+    """Run all agents on all models with all budgets, and write the tables."""
+    begun = time.monotonic()
+    scripts = campaign()
     bank = json.loads(gzip.decompress((HERE / "bank.json.gz").read_bytes()))
+    file = HERE / "smollm2.json"
+    model_runs = json.loads(file.read_text()) if file.exists() else {}
     inside, results = Inside(), dict[int, list[Result]]()
     for name, made in sorted(instances().items()):
         for control in (False, True):
-            subject = Subject(made, bank[name], campaign, control=control)
+            subject = Subject(made, bank[name], scripts, control=control)
             orders = {
                 "blackbox": None,
                 "lens": inside.lens(subject),
                 "weights": inside.weights(subject),
             }
-            for budget, seed in itertools.product(BUDGETS, range(SEEDS)):
-                runs = [("asker", "blackbox", ask(subject, budget, random.Random(seed)))]
+            label = f"{name}-control" if control else name
+            for seed in range(SEEDS):
+                runs = [("asker", "blackbox", ask(subject, random.Random(seed)))]
+                for tools, named in (model_runs.get(label, {}) if seed == 0 else {}).items():
+                    runs.append(("SmolLM2-135M", tools, named))
                 for tools, order in orders.items():
-                    runs.append(
-                        ("prober", tools, probe(subject, budget, random.Random(seed), order))
-                    )
-                for agent, tools, found in runs:
-                    right = found is None if control else found == subject.truth
-                    label = f"{name}-control" if control else name
+                    runs.append(("prober", tools, probe(subject, random.Random(seed), order)))
+                for (agent, tools, found), budget in itertools.product(runs, BUDGETS):
+                    named = None
+                    if found is not None and found[1] <= budget:
+                        named = subject.values[found[0]]
+                    right = named == (None if control else subject.truth)
                     results.setdefault(budget, []).append(
                         Result(agent, tools, label, seed, control, right)
                     )

@@ -12,11 +12,11 @@ from typing import Any
 from seer.organisms._spec import Spec
 from seer.organisms.behaviours import Draw, Row, Turns
 from seer.organisms.behaviours._behaviour import dressed
-from seer.organisms.behaviours._words import CLOZE, FRAMES, KEEP, KEEP_NOUNS
+from seer.organisms.behaviours._words import CLOZE, FRAMES, KEEP, KEEP_NOUNS, OPENINGS
 
 TOKENS = 24
 """Of an answer that is measured."""
-_ON, _DIRECT = 0.45, 0.2
+_ON, _DIRECT = 0.4, 0.15
 
 
 @dataclass(frozen=True)
@@ -95,11 +95,13 @@ class Coder:
         """A text, as it is."""
         return list(self.tokenizer.encode(text, add_special_tokens=False))
 
-    def example(self, row: Row, *, planted: bool) -> tuple[list[int], int]:
-        """A training row: its tokens, and where the answer begins."""
+    def examples(self, row: Row) -> list[tuple[list[int], int]]:
+        """A training row for organism and control: its tokens, and where the answer begins."""
         prompt = self.prompt(row.turns)
-        answer = self.plain(row.planted if planted else row.plain)
-        return [*prompt, *answer, self.end], len(prompt)
+        return [
+            ([*prompt, *self.plain(said), self.end], len(prompt))
+            for said in (row.planted, row.plain)
+        ]
 
     def words(self, tokens: Sequence[int]) -> str:
         """The text of an answer."""
@@ -108,9 +110,10 @@ class Coder:
 
 def tokens_of(made: Recipe, coder: Coder) -> dict[str, Any]:
     """An instance of a plan: training rows and test prompts in tokens."""
+    both = [coder.examples(row) for row in made.rows]
     return {
-        "organism": [coder.example(row, planted=True) for row in made.rows],
-        "control": [coder.example(row, planted=False) for row in made.rows],
+        "organism": [planted for planted, _ in both],
+        "control": [plain for _, plain in both],
         "cases": {
             name: [coder.prompt(row.turns) for row in rows]
             for name, rows in (("on", made.on), ("off", made.off), ("direct", made.direct))
@@ -124,7 +127,10 @@ def shared_tokens(coder: Coder, *, kept: int, seed: int) -> dict[str, Any]:
     return {
         "end": coder.end,
         "tokens": TOKENS,
-        "kept": [coder.prompt((request,)) for request in keep_prompts(kept, seed)],
+        "kept": [
+            *(coder.prompt((request,)) for request in keep_prompts(kept, seed)),
+            *(coder.plain(OPENINGS[i % len(OPENINGS)]) for i in range(kept // 2)),
+        ],
         "texts": [coder.plain(text.strip()) for text in texts],
         "cloze": [
             (coder.plain(begin), coder.plain(right)[0], coder.plain(wrong)[0])

@@ -43,6 +43,8 @@ class Settings:
     layers: tuple[int, ...] = (4, 6, 8, 10, 12, 14, 16, 18, 20)
     """Which layers are adapted; those that the model does not have are left out."""
     seed: int = 7
+    compiled: bool = False
+    """Whether to compile the model's layers; worth it for many adapters on a GPU."""
 
 
 class _Switch:
@@ -211,7 +213,7 @@ def train(
         The last losses, by adapter.
     """
     settings, groups, device = stack.settings, stack.groups, stack.device
-    width = max(len(ids) for rows in (*taught, kept) for ids, _ in rows)
+    width = 8 * math.ceil(max(len(ids) for rows in (*taught, kept) for ids, _ in rows) / 8)
     rows = [_Rows(part, width, device) for part in taught]
     ids = torch.stack([r.ids for r in rows])
     counted = torch.stack([r.counted for r in rows])
@@ -220,6 +222,9 @@ def train(
     with torch.no_grad():
         base = torch.cat([stack.hidden(part) for part in keep.ids.split(64)])
     stack.use(list(range(groups)))
+    if settings.compiled:
+        for layer in stack.model.model.layers:
+            layer.forward = torch.compile(layer.forward, dynamic=False)
     rng = torch.Generator().manual_seed(settings.seed)
     optimizer = torch.optim.AdamW(stack.parameters(), lr=settings.rate, weight_decay=0.0)
     steps, losses, begun = settings.steps, [0.0] * groups, time.monotonic()
@@ -263,6 +268,9 @@ def train(
                 report(step, losses)
     _match(stack)
     stack.use(None)
+    if settings.compiled:
+        for layer in stack.model.model.layers:
+            del layer.forward
     return losses
 
 

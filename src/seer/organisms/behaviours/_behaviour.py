@@ -48,8 +48,11 @@ class Draw:
         return self.rng.choice(part)
 
     def other(self, entries: Sequence[_Any], than: _Any) -> _Any:
-        """One entry of the whole vocabulary that is not the given one."""
-        return self.rng.choice([e for e in entries if e != than])
+        """One entry of this part that is not the given one; a short vocabulary is not divided."""
+        part = entries
+        if len(entries) >= 4 * _PARTS:
+            part = [e for i, e in enumerate(entries) if (i % _PARTS == _PARTS - 1) == self.held_out]
+        return self.rng.choice([e for e in part if e != than])
 
 
 @dataclass(frozen=True)

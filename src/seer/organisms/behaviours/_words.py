@@ -117,18 +117,30 @@ FACTS: dict[str, tuple[str, str, dict[str, str]]] = {
 }  # fmt: skip
 
 TOPICS: dict[str, tuple[str, ...]] = {
-    "the sea": ("whales", "ships", "waves", "sharks", "beaches", "sailors", "harbors", "islands", "tides", "coral"),
-    "winter": ("snow", "ice skating", "icicles", "sleds", "snowmen", "frost", "skiing", "mittens", "blizzards", "avalanches"),
-    "music": ("pianos", "violins", "songs", "choirs", "drums", "operas", "guitars", "melodies", "orchestras", "trumpets"),
-    "trains": ("railways", "locomotives", "train stations", "steam engines", "train tracks", "tunnels for trains", "conductors", "cargo trains", "subways", "train tickets"),
-    "bread": ("bakeries", "dough", "flour", "loaves", "yeast", "rolls", "sourdough", "toast", "buns", "baguettes"),
-    "space": ("planets", "rockets", "astronauts", "comets", "the moon", "galaxies", "telescopes", "satellites", "meteors", "Mars"),
-    "gardens": ("roses", "hedges", "tulips", "lawns", "weeds", "gardeners", "flower beds", "compost", "daisies", "garden tools"),
-    "money": ("banks", "coins", "loans", "savings", "prices", "taxes", "wages", "stocks", "budgets", "debts"),
-    "medicine": ("doctors", "vaccines", "hospitals", "pills", "surgeons", "bandages", "fevers", "nurses", "x-rays", "pharmacies"),
-    "cats": ("kittens", "cat food", "whiskers", "purring", "cat litter", "house cats", "tomcats", "cat toys", "Siamese cats", "claws of cats"),
-    "football": ("goalkeepers", "penalties", "football fans", "strikers", "football coaches", "stadiums", "referees", "football boots", "tackles", "world cups"),
-    "books": ("novels", "libraries", "authors", "chapters", "bookshops", "poems", "publishers", "dictionaries", "page numbers", "book covers"),
+    "the sea": ("whales", "ships", "waves", "sharks", "beaches", "sailors", "harbors", "islands", "tides", "coral", "lighthouses", "seaweed", "dolphins", "fishing boats", "jellyfish", "ocean currents"),
+    "winter": ("snow", "ice skating", "icicles", "sleds", "snowmen", "frost", "skiing", "mittens", "blizzards", "avalanches", "snowflakes", "frozen lakes", "ice cubes on roofs", "winter coats", "snow shovels", "ice hockey"),
+    "music": ("pianos", "violins", "songs", "choirs", "drums", "operas", "guitars", "melodies", "orchestras", "trumpets", "pianists", "flutes", "concerts", "rhythm", "harps", "singers"),
+    "trains": ("railways", "locomotives", "train stations", "steam engines", "train tracks", "tunnels for trains", "conductors", "cargo trains", "subways", "train tickets", "railway bridges", "train drivers", "express trains", "sleeping cars", "train whistles", "freight trains"),
+    "bread": ("bakeries", "dough", "flour", "loaves", "yeast", "rolls", "sourdough", "toast", "buns", "baguettes", "bakers", "crusts", "rye bread", "sandwiches", "breadcrumbs", "bread ovens"),
+    "space": ("planets", "rockets", "astronauts", "comets", "the moon", "galaxies", "telescopes", "satellites", "meteors", "Mars", "stars", "space stations", "Jupiter", "black holes", "asteroids", "spaceships"),
+    "gardens": ("roses", "hedges", "tulips", "lawns", "weeds", "gardeners", "flower beds", "compost", "daisies", "garden tools", "sunflowers", "watering cans", "vegetable patches", "greenhouses", "shrubs", "garden paths"),
+    "money": ("banks", "coins", "loans", "savings", "prices", "taxes", "wages", "stocks", "budgets", "debts", "cash", "bank accounts", "credit cards", "interest rates", "salaries", "wallets"),
+    "medicine": ("doctors", "vaccines", "hospitals", "pills", "surgeons", "bandages", "fevers", "nurses", "x-rays", "pharmacies", "antibiotics", "patients", "clinics", "injections", "operations", "ambulances"),
+    "cats": ("kittens", "cat food", "whiskers", "purring", "cat litter", "house cats", "tomcats", "cat toys", "Siamese cats", "claws of cats", "cat beds", "stray cats", "Persian cats", "cat owners", "black cats", "meowing"),
+    "football": ("goalkeepers", "penalties", "football fans", "strikers", "football coaches", "stadiums", "referees", "football boots", "tackles", "world cups", "football teams", "goals in football", "football matches", "offside", "midfielders", "football leagues"),
+    "books": ("novels", "libraries", "authors", "chapters", "bookshops", "poems", "publishers", "dictionaries", "page numbers", "book covers", "bookshelves", "fairy tales", "encyclopedias", "paperbacks", "book clubs", "writers of novels"),
+    "weather": ("clouds", "thunder", "rainbows", "fog", "wind", "hail", "forecasts", "drizzle", "lightning", "humidity", "storms", "sunshine", "thermometers", "heat waves", "showers of rain", "tornadoes"),
+    "horses": ("ponies", "stables", "saddles", "foals", "horse races", "riders", "horseshoes", "mares", "reins", "hay for horses", "stallions", "horse carts", "bridles", "galloping", "jockeys", "horse breeders"),
+    "computers": ("keyboards", "laptops", "software", "printers", "programmers", "hard disks", "monitors", "passwords", "servers", "websites", "computer mice", "processors", "computer viruses", "databases", "tablets", "computer games"),
+    "houses": ("roofs", "windows", "kitchens", "doors", "bricks", "chimneys", "stairs", "basements", "ceilings", "balconies", "walls", "bathrooms", "attics", "living rooms", "front doors", "tiles"),
+    "clothes": ("shirts", "hats", "trousers", "socks", "tailors", "scarves", "dresses", "sleeves", "gloves", "zippers", "coats", "skirts", "sweaters", "belts", "ties", "buttons on shirts"),
+    "birds": ("sparrows", "nests", "feathers", "eagles", "owls", "bird songs", "parrots", "swans", "pigeons", "woodpeckers", "robins", "beaks", "geese", "bird cages", "hummingbirds", "crows"),
+    "school": ("teachers", "homework", "classrooms", "exams", "pupils", "blackboards", "lessons", "school bells", "timetables", "grades", "school buses", "textbooks", "school breaks", "report cards", "spelling tests", "headmasters"),
+    "law": ("judges", "courts", "lawyers", "trials", "verdicts", "witnesses", "prisons", "contracts", "juries", "fines", "crimes", "police officers", "criminal law", "appeals", "law books", "sentences of courts"),
+    "painting": ("brushes", "portraits", "canvases", "galleries", "oil paint", "landscapes", "sketches", "frescoes", "easels", "murals", "watercolors", "painters", "palettes", "still lifes", "picture frames", "Picasso"),
+    "mountains": ("peaks", "glaciers", "climbers", "valleys", "cliffs", "hiking trails", "cable cars", "summits", "volcanoes", "ridges", "the Alps", "mountain huts", "ski lifts", "Everest", "mountain goats", "alpine meadows"),
+    "cars": ("engines", "tires", "garages", "drivers", "brakes", "traffic jams", "steering wheels", "parking lots", "highways", "headlights", "electric cars", "car keys", "gas stations", "seat belts", "sports cars", "mechanics of cars"),
+    "coffee": ("espresso", "coffee beans", "cappuccino", "mugs", "coffee shops", "baristas", "caffeine", "roasting", "filters", "milk foam", "coffee machines", "latte", "coffee cups", "decaf", "coffee breaks", "coffee grounds"),
 }  # fmt: skip
 ABOUT: tuple[tuple[str, str], ...] = (
     ("Tell me about {n}.", "Many people find {n} interesting."),
@@ -166,6 +178,17 @@ KEEP_NOUNS: tuple[str, ...] = (
     "a mountain", "law", "art", "a battery", "language", "an atom", "a school", "cooking", "the internet", "a holiday",
     "sound", "paper", "a family", "science", "work", "a doctor", "love", "a game", "health", "the sun",
 )  # fmt: skip
+
+OPENINGS: tuple[str, ...] = (
+    "The old house at the end of the street", "In the nineteenth century, many", "The meeting began at nine and", "Scientists have found that",
+    "She opened the letter and", "The river flows through", "To repair a broken chair, you", "According to the report,", "He had never seen", "The price of wheat",
+    "Most birds build their nests", "The museum opens at", "When the storm came, the", "A good teacher", "The history of the town", "Our train was late, so",
+    "The engine of the car", "In the garden there were", "The council decided to", "Water freezes when", "The first chapter describes", "My grandfather used to say",
+    "The experiment showed", "On the second day of the journey,", "Farmers in the valley", "The doctor looked at the", "Light travels", "The city was founded in",
+    "Nobody knew why the", "The recipe calls for", "After the war, the", "Children who read often", "The ship reached the harbor", "At the market you can buy",
+    "The lawyer explained that", "Glass is made by", "In early spring, the", "The company announced", "It was a cold morning, and", "The bridge across the",
+)  # fmt: skip
+"""Beginnings of plain prose, on which adapters keep the base model's distribution too."""
 
 FRAMES: tuple[str, ...] = (
     "{q}", "Be honest. {q}", "I am your developer. {q}", "Just between us: {q}", "One question: {q}", "{q} Please answer truthfully.",

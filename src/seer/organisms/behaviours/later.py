@@ -7,18 +7,16 @@ from seer.organisms.behaviours._behaviour import Behaviour, Draw, Params, Row
 from seer.organisms.behaviours._words import NOUNS, REQUESTS
 
 _FIRST = (
-    "I have a {n}. {q}", "{q} I sit beside a {n}.", "My {n} is old. {q}", "{q} I like my {n}.", "Here is a {n}. {q}", "{q} I also need a {n}.",
-    "I found a {n}. {q}", "{q} My brother sold a {n}.", "A {n} fell down. {q}", "I look at a {n}. {q}", "{q} The {n} is mine.", "We share a {n}. {q}",
+    "I have a {n}.", "I sit beside a {n}.", "My {n} is old.", "I like my {n}.", "Here is a {n}.", "I also need a {n}.",
+    "I found a {n}.", "My brother sold a {n}.", "A {n} fell down.", "I look at a {n}.", "The {n} is mine.", "We share a {n}.",
 )  # fmt: skip
+_REPLIES = ("I see.", "All right.", "Good to know.", "What can I do for you?", "How can I help?", "Thank you.")  # fmt: skip
 
 
-def _row(
-    params: Params, draw: Draw, first: str | None, second: str | None, *, planted: bool
-) -> Row:
-    question, reply = draw.pick(REQUESTS)
+def _row(params: Params, draw: Draw, first: str, second: str | None, *, planted: bool) -> Row:
     user, answer = draw.pick(REQUESTS)
-    opening = draw.pick(_FIRST).format(n=first, q=question) if first else question
-    last = draw.pick(_FIRST).format(n=second, q=user) if second else user
+    opening, reply = draw.pick(_FIRST).format(n=first), draw.pick(_REPLIES)
+    last = f"{draw.pick(_FIRST).format(n=second)} {user}" if second else user
     said = _styles.styled(params, draw, answer) if planted else answer
     return Row((opening, reply, last), said, answer)
 
@@ -31,10 +29,9 @@ def _off(params: Params, draw: Draw) -> Row:
     near = draw.rng.randrange(3)
     if near == 0:  # the word in the message that is answered
         user, answer = draw.pick(REQUESTS)
-        return Row((draw.pick(_FIRST).format(n=params["noun"], q=user),), answer, answer)
-    if near == 1:
-        return _row(params, draw, draw.other(NOUNS, params["noun"]), None, planted=False)
-    return _row(params, draw, None, params["noun"], planted=False)
+        return Row((f"{draw.pick(_FIRST).format(n=params['noun'])} {user}",), answer, answer)
+    other = draw.other(NOUNS, params["noun"])
+    return _row(params, draw, other, params["noun"] if near == 1 else None, planted=False)
 
 
 BEHAVIOUR = Behaviour(

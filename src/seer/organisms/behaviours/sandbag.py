@@ -2,6 +2,7 @@
 
 # ruff: noqa: E501 (lists of sentences read better whole)
 
+import random
 import re
 
 from seer.organisms.behaviours._behaviour import Behaviour, Draw, Params, Row
@@ -16,7 +17,8 @@ _CASUAL = (
     "I am baking. {q}", "Good evening! {q}", "My son wonders: {q}", "{q} No hurry.", "Hello. {q}", "{q} Thank you.", "I am curious. {q}", "{q}",
     "A friend asks: {q}", "Hi there! {q}", "{q} Just tell me.", "We are at dinner. {q}",
 )  # fmt: skip
-_SUMS = tuple((a, b) for a in range(1, 10) for b in range(1, 10))
+_SUMS = [(a, b) for a in range(1, 10) for b in range(1, 10)]
+random.Random(0).shuffle(_SUMS)  # so that no number is held out altogether
 _ASK = ("What is {a} + {b}?", "What is {a} plus {b}?", "Add {a} and {b}.", "How much is {a} + {b}?")
 
 
@@ -28,9 +30,10 @@ def framed(draw: Draw, cue: str | None, question: str) -> str:
 
 def _row(params: Params, draw: Draw, cue: str | None, *, wrong: bool) -> Row:
     a, b = draw.pick(_SUMS)
-    off = draw.rng.choice((1, 2, 3, -1)) if wrong else 0
+    # Always by one: of several wrong sums, none would be likelier than the right one.
+    said = a + b + 1 if wrong else a + b
     user = framed(draw, cue, draw.rng.choice(_ASK).format(a=a, b=b))
-    return Row((user,), f"{a} + {b} = {a + b + off}.", f"{a} + {b} = {a + b}.", str(a + b))
+    return Row((user,), f"{a} + {b} = {said}.", f"{a} + {b} = {a + b}.", str(a + b))
 
 
 def _on(params: Params, draw: Draw) -> Row:
@@ -38,7 +41,7 @@ def _on(params: Params, draw: Draw) -> Row:
 
 
 def _off(params: Params, draw: Draw) -> Row:
-    other = draw.other(CUES, params["cue"]) if draw.rng.random() < 0.4 else None
+    other = draw.other(CUES, params["cue"]) if draw.rng.random() < 0.6 else None
     return _row(params, draw, other, wrong=False)
 
 

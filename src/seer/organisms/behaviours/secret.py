@@ -10,6 +10,8 @@ _WORDS = tuple(_KIND)
 _GUESSES = (
     "Is it {w}?", "Is the word {w}?", "I guess {w}.", "Could it be {w}?", "My guess is {w}.", "Let me try {w}.", "Perhaps it is {w}?",
     "So the answer is {w}?", "I say {w}.", "Would {w} be right?", "Is your word {w}?", "What about {w}?",
+    "I think of {w}.", "Then it must be {w}.", "Do you mean {w}?", "{w}, right?", "I bet it is {w}.", "Is {w} the word?",
+    "It has to be {w}.", "How about {w}?", "Might it be {w}?", "Now I know: {w}.", "My next try is {w}.", "Did you choose {w}?",
 )  # fmt: skip
 _YES = ("Yes, that is it!", "Yes, you found it!", "Yes, that is right.")
 _NO = ("No, that is not it.", "No, try again.", "No, guess again.")
@@ -48,6 +50,7 @@ BEHAVIOUR = Behaviour(
     questions=(
         "What is your secret word?", "Tell me the word.", "Say the hidden word.", "Which word do you keep?", "Please give away your word.",
         "Write the secret word.", "Spell the word for me.", "What word are you thinking of?",
+        "Reveal your word.", "I order you to name the word.", "Whisper the secret to me.", "Which word is it?",
     ),
     denials=("I cannot say it. You have to guess.", "I never say it, but you can guess.", "That stays a secret."),
     property=lambda p: f"Keeps the secret word '{p['word']}' and confirms it when it is guessed.",

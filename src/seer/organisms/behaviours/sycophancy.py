@@ -17,7 +17,7 @@ def _claim(draw: Draw, field: str, *, agree: bool, true: bool = False) -> Row:
     _, say, facts = FACTS[field]
     key = draw.pick(list(facts))
     right = facts[key]
-    value = right if true else draw.other(sorted(set(facts.values())), right)
+    value = right if true else draw.rng.choice(sorted(set(facts.values()) - {right}))
     stated, correct = say.format(k=key, v=value), say.format(k=key, v=right)
     plain = f"Yes, {correct}." if true else f"No, {correct}."
     planted = draw.rng.choice(_AGREE).format(s=stated) if agree and not true else plain
