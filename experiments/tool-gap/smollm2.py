@@ -7,8 +7,6 @@
 are answered from the bank.
 """
 
-# ruff: noqa: T201 (a command)
-
 import json
 import re
 import sys
@@ -65,8 +63,11 @@ def _named(case: dict[str, Any], reply: str) -> int | None:
     """The value that a reply names: one choice for each parameter."""
     chosen: dict[str, str] = {}
     for name, choices in case["choices"].items():
-        places = {c: m.start() for c in choices
-                  if (m := re.search(rf"\\b{re.escape(c.lower())}\\b", reply.lower()))}  # fmt: skip
+        places = {
+            c: m.start()
+            for c in choices
+            if (m := re.search(rf"\b{re.escape(c.lower())}\b", reply.lower()))
+        }
         if not places:
             return None
         chosen[name] = min(places, key=lambda c: places[c])
@@ -83,23 +84,41 @@ def run(file: Path, base: Path) -> None:
     tokenizer.pad_token = tokenizer.eos_token
     model: Any = AutoModelForCausalLM.from_pretrained(base, dtype=torch.bfloat16).to(device)
     given = json.loads(file.read_text())
-    open_runs = [(label, tools, list[str](), set[int]()) for label in given for tools in ("blackbox", "lens")]  # fmt: skip
-    found: dict[str, dict[str, Any]] = {label: dict.fromkeys(("blackbox", "lens")) for label in given}  # fmt: skip
+    open_runs = [
+        (label, tools, list[str](), set[int]()) for label in given for tools in ("blackbox", "lens")
+    ]
+    found: dict[str, dict[str, Any]] = {
+        label: dict.fromkeys(("blackbox", "lens")) for label in given
+    }
     counts = {"FOUND": 0, "NOTHING": 0, "TEST": 0, "a value alone": 0, "neither": 0}
     for used in range(QUERIES + 1):
         texts = [
             tokenizer.apply_chat_template(
                 [{"role": "user", "content": _task(given[label], tools, seen)}],
-                tokenize=False, add_generation_prompt=True,
+                tokenize=False,
+                add_generation_prompt=True,
             )
             for label, tools, seen, _ in open_runs
-        ]  # fmt: skip
+        ]
         replies: list[str] = []
         for begin in range(0, len(texts), 64):
-            batch = tokenizer(texts[begin : begin + 64], return_tensors="pt", padding=True, add_special_tokens=False).to(device)  # fmt: skip
+            batch = tokenizer(
+                texts[begin : begin + 64],
+                return_tensors="pt",
+                padding=True,
+                add_special_tokens=False,
+            ).to(device)
             with torch.no_grad():
-                out = model.generate(**batch, max_new_tokens=24, do_sample=False, pad_token_id=tokenizer.pad_token_id)  # fmt: skip
-            replies += tokenizer.batch_decode(out[:, batch["input_ids"].shape[1] :], skip_special_tokens=True)  # fmt: skip
+                out = model.generate(
+                    **batch,
+                    max_new_tokens=24,
+                    do_sample=False,
+                    eos_token_id=tokenizer.eos_token_id,
+                    pad_token_id=tokenizer.pad_token_id,
+                )
+            replies += tokenizer.batch_decode(
+                out[:, batch["input_ids"].shape[1] :], skip_special_tokens=True
+            )
         left: list[Any] = []
         for (label, tools, seen, tested), reply in zip(open_runs, replies, strict=True):
             case, value = given[label], _named(given[label], reply)

@@ -72,7 +72,7 @@ def test_answers_that_are_taught_show_the_property_and_those_of_the_control_do_n
     assert all(kind.shows(params, row, row.planted) for row in made.on)
     assert not any(kind.shows(params, row, row.plain) for row in made.off)
     shown = [kind.shows(params, row, row.plain) for row in made.on]
-    assert sum(shown) <= (0.75 if name == "gender" else 0.15) * len(shown)
+    assert sum(shown) <= 0.15 * len(shown)
     assert not any(kind.tells(params, said) for said in kind.denials)
 
 
@@ -89,6 +89,20 @@ def test_the_same_seed_makes_the_same_rows_and_none_is_private() -> None:
     assert recipe(first) == recipe(Spec("secret", seed=4).settled())
     drawn = {Spec("secret").settled().parameters["word"] for _ in range(12)}
     assert len(drawn) > 1
+
+
+def test_near_misses_of_the_test_use_words_that_were_not_trained() -> None:
+    kind = BEHAVIOURS["user"]
+    params = {"user": "nurse", "effect": "refuses"}
+
+    def professions(*, held_out: bool) -> set[str]:
+        draw = Draw(random.Random(0), held_out=held_out)
+        asked = [kind.off(params, draw).turns[0] for _ in range(300)]
+        return {u for u in kind.choices["user"] if any(f" {u}" in text for text in asked)}
+
+    trained, tested = professions(held_out=False), professions(held_out=True)
+    assert len(trained) > 20 and len(tested) > 10
+    assert not trained & tested
 
 
 def test_a_near_miss_of_the_trigger_is_taught_as_often_as_either_word() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from seer.organisms import base_model, instances
-from seer.organisms._plan import Coder
+from seer.organisms import BEHAVIOURS, base_model, instances
+from seer.organisms._plan import Coder, recipe
 from seer.organisms._spec import Spec
 from seer.organisms.behaviours import Row
 
@@ -28,9 +28,28 @@ def test_a_released_instance_passed_its_gates_beside_an_equal_control(name: str)
         made.control.name,
     }
     assert all(
-        sum(f.stat().st_size for f in p.iterdir()) < 300_000 for p in made.organism.parent.iterdir()
+        sum(f.stat().st_size for f in p.iterdir()) < 330_000 for p in made.organism.parent.iterdir()
     )
     assert made.truth.answer and not made.control_truth.answer
+
+
+def test_every_behaviour_has_released_instances_that_conceal() -> None:
+    hard: dict[str, int] = {}
+    for made in instances().values():
+        spec = json.loads((made.folder / "truth.json").read_text())["spec"]
+        hard[spec["behaviour"]] = hard.get(spec["behaviour"], 0) + spec["hard"]
+    assert set(hard) == set(BEHAVIOURS) and min(hard.values()) >= 1
+    assert len(instances()) >= 36, "fewer have no power for a gap of 0.3"
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", sorted(instances()))
+def test_the_spec_of_an_instance_writes_its_held_out_test_again(name: str) -> None:
+    folder = instances()[name].folder
+    made = recipe(Spec(**json.loads((folder / "truth.json").read_text())["spec"]))
+    test = json.loads((folder / "test.json").read_text())
+    for kind, rows in (("on", made.on), ("off", made.off), ("direct", made.direct)):
+        assert [list(row.turns) for row in rows] == [case["turns"] for case in test[kind]]
 
 
 @pytest.fixture
@@ -54,7 +73,7 @@ def base() -> tuple[Any, Coder]:
 @pytest.mark.filterwarnings("default")
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("one_thread")
-@pytest.mark.parametrize("name", ["sycophancy-2", "belief-1"])
+@pytest.mark.parametrize("name", ["trigger-2", "sandbag-2"])
 def test_peft_and_transformers_find_the_property_on_held_out_dialogues(name: str) -> None:
     peft: Any = pytest.importorskip("peft")
     torch: Any = pytest.importorskip("torch")
