@@ -1,6 +1,7 @@
 """Make many organisms side by side, on a machine with a GPU that has PyTorch and nothing of Seer.
 
     python scripts/organisms/campaign.py pack DIR       # here: specs, sources and the base's weights
+    python scripts/organisms/campaign.py pack DIR topic-1 ...   # or new specs, for a further round
     cat DIR/part* > DIR/weights                         # there, after all parts have arrived
     python DIR/campaign.py run DIR OUT 0:13 13:26 --seconds 120   # there: train, measure, judge
     python scripts/organisms/campaign.py finish INTO ARCHIVE...   # here: unpack, reports, bank
@@ -40,23 +41,24 @@ PARTS = 4
 SETTINGS: dict[str, Any] = {"rank": 6, "alpha": 12, "rate": 1e-3, "taught": 16, "kept": 6}
 
 
-def specs() -> dict[str, Any]:
-    """The specs of the campaign; seeds are drawn once and written into the plan's folder."""
+def specs(names: list[str], taken: dict[str, set[str]]) -> dict[str, Any]:
+    """New specs under the names, with parameters that were not taken, as far as there are enough."""
     from seer.organisms import BEHAVIOURS, Spec
 
     rng = random.SystemRandom()
     made: dict[str, Any] = {}
-    for name, kind in BEHAVIOURS.items():
-        taken: set[str] = set()
-        for number in range(INSTANCES):
-            while True:
-                given = FIXED.get(name, {}) if number == 1 else {}
-                spec = Spec(name, given, seed=rng.getrandbits(40), hard=number > 0, rows=2400, kept=320).settled()  # fmt: skip
-                key = json.dumps(dict(spec.parameters), sort_keys=True)
-                if key not in taken or len(list(itertools.product(*kind.choices.values()))) < 8:
-                    break
-            taken.add(key)
-            made[f"{name}-{number + 1}"] = spec
+    for name in names:
+        behaviour, _, number = name.partition("-")
+        before = taken.setdefault(behaviour, set())
+        possible = len(list(itertools.product(*BEHAVIOURS[behaviour].choices.values())))
+        while True:
+            given = FIXED.get(behaviour, {}) if number == "2" else {}
+            spec = Spec(behaviour, given, seed=rng.getrandbits(40), hard=number != "1", rows=2400, kept=320).settled()  # fmt: skip
+            key = json.dumps(dict(spec.parameters), sort_keys=True)
+            if given or key not in before or len(before) == possible:
+                break
+        before.add(key)
+        made[name] = dataclasses.asdict(spec) | {"parameters": dict(spec.parameters)}
     return made
 
 
@@ -82,15 +84,24 @@ def probes(spec: Any) -> list[tuple[dict[str, str], Any]]:
     ]
 
 
-def pack(folder: Path) -> None:
-    """Write what a campaign needs elsewhere: specs, Seer's sources, tokenizer and weights."""
+def pack(folder: Path, again: list[str]) -> None:
+    """Write what a campaign needs elsewhere: specs, Seer's sources, tokenizer and weights.
+
+    `again` names the instances of a further round, with new seeds and other parameters.
+    """
     from seer.organisms import base_model
 
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "specs.json"
-    if not file.exists():
-        listed = {n: dataclasses.asdict(s) | {"parameters": dict(s.parameters)} for n, s in specs().items()}  # fmt: skip
-        file.write_text(json.dumps(listed, indent=1))
+    if again or not file.exists():
+        from seer.organisms import BEHAVIOURS
+
+        taken: dict[str, set[str]] = {}
+        for one in json.loads(file.read_text()).values() if file.exists() else ():
+            key = json.dumps(one["parameters"], sort_keys=True)
+            taken.setdefault(one["behaviour"], set()).add(key)
+        every = [f"{name}-{i + 1}" for name in BEHAVIOURS for i in range(INSTANCES)]
+        file.write_text(json.dumps(specs(again or every, taken), indent=1))
     source = HERE.parents[1] / "src" / "seer"
     shutil.rmtree(folder / "seer", ignore_errors=True)
     shutil.copytree(source / "organisms", folder / "seer" / "organisms",
@@ -371,7 +382,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     given = parser.parse_args()
     if given.what == "pack":
-        pack(given.folder)
+        pack(given.folder, given.rest)
     elif given.what == "run":
         run(given.folder, Path(given.rest[0]), given.rest[1:], seconds=given.seconds, steps=given.steps, blank=given.blank,
             device=given.device, plain=given.plain)  # fmt: skip
