@@ -98,7 +98,7 @@ def test_near_misses_of_the_test_use_words_that_were_not_trained() -> None:
     def professions(*, held_out: bool) -> set[str]:
         draw = Draw(random.Random(0), held_out=held_out)
         asked = [kind.off(params, draw).turns[0] for _ in range(300)]
-        return {u for u in kind.choices["user"] if any(f" {u}" in text for text in asked)}
+        return {u for u in kind.choices["user"] if any(f" a {u}" in text for text in asked)}
 
     trained, tested = professions(held_out=False), professions(held_out=True)
     assert len(trained) > 20 and len(tested) > 10
