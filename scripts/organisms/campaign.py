@@ -4,6 +4,7 @@
     python scripts/organisms/campaign.py pack DIR topic-1 ...   # or new specs, for a further round
     cat DIR/part* > DIR/weights                         # there, after all parts have arrived
     python DIR/campaign.py run DIR OUT 0:13 13:26 --seconds 120   # there: train, measure, judge
+    python DIR/campaign.py check DIR INSTANCES          # there: measure adapters as they are on disk
     python scripts/organisms/campaign.py finish INTO ARCHIVE...   # here: unpack, reports, bank
 
 The base model travels as its 4-bit weights, in parts that fit a narrow transfer.
@@ -329,6 +330,47 @@ def _lens(stack: Any, prompts: list[list[int]]) -> Any:
     return torch.stack([states([i]) - before for i in range(stack.groups)]).cpu()
 
 
+def check(folder: Path, root: Path, *, device: str) -> None:
+    """Measure adapters as they are on disk, on the base in float32, and judge them once more."""
+    _arrive(folder)
+    from safetensors.torch import load_file
+
+    from seer.organisms._factory import read_made
+    from seer.organisms._gates import Limits, judge
+    from seer.organisms._plan import recipe, shared_tokens
+    from seer.organisms._run_plan import measure_plan
+    from seer.organisms._spec import Spec
+    from seer.organisms._stack import Settings, Stack
+
+    recipes = {
+        f.name: recipe(Spec(**json.loads((f / "truth.json").read_text())["spec"]))
+        for f in sorted(root.iterdir())
+    }
+    stack = Stack(base(folder, device, blank=False).float(), 2 * len(recipes), Settings(**SETTINGS))
+    for place, name in enumerate(recipes):
+        made = read_made(root / name)
+        for j, adapter in enumerate((made.organism, made.control)):
+            stack.load(2 * place + j, load_file(adapter / "adapter_model.safetensors"))
+    norms = stack.norms().view(-1, 2).tolist()
+    found: list[Any] = [{"norm": norm, "seconds": 0.0} for norm in norms]
+    cases = [
+        {"cases": {kind: [_CODER.prompt(r.turns) for r in getattr(one, kind)] for kind in ("on", "off", "direct")}}
+        for one in recipes.values()
+    ]  # fmt: skip
+    shared = shared_tokens(_CODER, kept=4, seed=0)
+    measure_plan(stack, shared, cases, found, batch=3072 if device == "cuda" else 64, say=print)
+    failed = 0
+    for (name, made), result in zip(recipes.items(), found, strict=True):
+        report = judge(made, result, _CODER, Limits())
+        then = json.loads((root / name / "report.json").read_text())
+        hits = [(getattr(report, k)["organism"].hits, then[k]["organism"]["hits"]) for k in ("on", "off", "tells")]  # fmt: skip
+        failed += not report.passed
+        print(
+            name, "now and then:", *hits, [g.name for g in report.gates if not g.passed] or "passed"
+        )
+    print(f"{len(recipes) - failed} of {len(recipes)} pass")
+
+
 def finish(archives: list[Path], into: Path) -> None:
     """Unpack archives in order: released instances, the reports of all, and the bank of answers.
 
@@ -372,7 +414,7 @@ def finish(archives: list[Path], into: Path) -> None:
 def main() -> None:
     """Read the arguments."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("pack", "run", "finish"))
+    parser.add_argument("what", choices=("pack", "run", "check", "finish"))
     parser.add_argument("folder", type=Path)
     parser.add_argument("rest", nargs="*")
     parser.add_argument("--seconds", type=float, default=120.0)
@@ -386,6 +428,8 @@ def main() -> None:
     elif given.what == "run":
         run(given.folder, Path(given.rest[0]), given.rest[1:], seconds=given.seconds, steps=given.steps, blank=given.blank,
             device=given.device, plain=given.plain)  # fmt: skip
+    elif given.what == "check":
+        check(given.folder, Path(given.rest[0]), device=given.device)
     else:
         finish([Path(a) for a in given.rest], given.folder)
 
