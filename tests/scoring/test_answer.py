@@ -1,10 +1,12 @@
 """A final answer is the last JSON object of a message, and has exactly one form."""
 
+import json
+from typing import Any
+
 import pytest
 
 from seer.errors import AnswerError
 from seer.scoring import answer_format, parse_answer
-from seer.scoring._claims import Select, parse_path, path_text
 
 CITES = '"calls": ["generate#1"]'
 RIGHT = (
@@ -18,13 +20,25 @@ def test_the_last_object_of_a_message_counts() -> None:
     assert answer.claims[0].calls == ("generate#1",) and answer.claims[0].controls == ()
 
 
+def read(path: str) -> Any:
+    """What a claim's only check reads, with its path written like this."""
+    check = {"call": "scores#1", "path": path, "operator": ">", "value": 0}
+    claims = [{"text": "t", "checks": [check]}]
+    answer = parse_answer(json.dumps({"found": True, "answer": {"word": "x"}, "claims": claims}))
+    (reading,) = answer.claims[0].checks[0].of
+    return reading
+
+
 def test_paths_are_read_as_they_are_written() -> None:
-    text = 'prompts[-1].first[token=" she"][n=3][*].score["odd.key"]'
-    steps = ("prompts", -1, "first", Select("token", " she"), Select("n", 3), "*", "score")
-    assert parse_path(text) == (*steps, "odd.key")
-    assert parse_path(path_text(steps).removeprefix(".")) == steps and parse_path("") == ()
+    reading = read('prompts[-1].first[token=" she"][n=3][*].score')
+    assert read(str(reading).removeprefix("scores#1.")) == reading
+    first, index, second, she, three, *rest = reading.path
+    assert (first, index, second, *rest) == ("prompts", -1, "first", "*", "score")
+    assert read('score["odd.key"]').path == ("score", "odd.key")
+    assert [(step.key, step.value) for step in (she, three)] == [("token", " she"), ("n", 3)]
+    assert read("").path == ()
     with pytest.raises(AnswerError, match="cannot be read"):
-        parse_path("top[0")
+        read("top[0")
 
 
 def test_the_format_that_agents_are_told_is_the_one_that_is_read() -> None:
