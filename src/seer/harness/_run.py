@@ -163,8 +163,8 @@ class AgentRun(AsyncIterator[Event]):
                 # missed. `wait` does not cancel the driver when it is cancelled itself.
                 with anyio.CancelScope(shield=True):
                     (ended,), _ = await asyncio.wait([asyncio.wrap_future(driver)])
-                if not ended.cancelled():
-                    ended.exception()  # retrieved: the consumer wants no more of the run
+                    if not ended.cancelled():
+                        ended.exception()  # retrieved: the consumer wants no more of the run
 
     def _end(self) -> None:
         self._unwanted = True
