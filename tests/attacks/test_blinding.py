@@ -212,7 +212,7 @@ def test_the_end_of_the_interface_does_not_name_the_model(
 def test_a_session_in_a_jail_that_cannot_hide_the_model_is_refused(
     blind: tuple[list[str], LocalSession], tmp_path: Path
 ) -> None:
-    workspace = blind[1]._site._workspace  # pyright: ignore[reportPrivateUsage]
+    workspace = blind[1]._workspace  # pyright: ignore[reportPrivateUsage]
     for isolation in ("landlock", "none"):
         with pytest.raises(IsolationUnavailableError, match="hid"):
             create_local_session(workspace, tmp_path / isolation, isolation=isolation).exec("1")

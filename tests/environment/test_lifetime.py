@@ -333,7 +333,7 @@ def test_a_failed_close_of_a_session_can_be_repeated(
 
 
 def _machine_of(session: Any) -> Machine:
-    return session._site._ground.machine
+    return session._machines._prepared.machine
 
 
 # --- pause ----------------------------------------------------------------------------------------
