@@ -65,8 +65,8 @@ def study(concepts: int = 6) -> str:
     interval = {"measure": "difference", "operator": "excludes" if knows else "covers", "value": 0}
     claim = cite.effect(text, own, other, [NOTICING[0]], tried, **interval)
     claim["kind"] = "effect" if knows else "null"
-    names = "Asked for the word on its mind, the model names the injected concept"
-    more = {"measure": "difference", "operator": ">", "value": 0.05}
+    names = "The injected concept is likelier as the word on its mind than with a random direction"
+    more = {"measure": "difference", "operator": ">", "value": 0.0}
     steered = cite.effect(names, told_at, chance_at, [NAMING[0]], tried, **more)
     return cite.answer(knows, {"effect": text[:70]}, [claim, steered])
 
