@@ -9,6 +9,7 @@ import signal
 import sys
 from pathlib import Path
 from types import ModuleType, TracebackType
+from typing import cast
 
 from seer.errors import RecordError
 
@@ -50,7 +51,8 @@ def main() -> None:
 def _failure_of_record(error: BaseException) -> BaseException | None:
     """The first error of a record, where there are only such; several agents may fail at once."""
     if isinstance(error, BaseExceptionGroup):
-        inner = [_failure_of_record(item) for item in error.exceptions]
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        inner = [_failure_of_record(item) for item in group.exceptions]
         return inner[0] if all(inner) else None
     return error if isinstance(error, RecordError) else None
 
