@@ -65,7 +65,7 @@ class OldSession(seer.execution.Session):
     @property
     def sandbox(self) -> Any:
         """The sandbox that it runs in; None in a jail on this machine."""
-        return getattr(self._site, "sandbox", None)
+        return self._machines.sandbox
 
     def exec(self, code: str, hidden: bool | None = None, **options: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Run code and wait for its end; raises where it fails."""
