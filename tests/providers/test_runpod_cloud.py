@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import asynccontextmanager
@@ -27,6 +28,7 @@ from seer.errors import (
     UnknownGpuError,
 )
 from seer.providers import Machine, MachineSpec, get_provider
+from seer.providers.remote.controller import _host
 from seer.providers.rented import _rental
 from seer.providers.runpod import RunPodOptions, _keys, _pods
 from tests.support.containers import supported
@@ -246,6 +248,26 @@ run_sync(get_provider("runpod").host(MachineSpec(lease=float(sys.argv[1]))))
 print("preparing", flush=True)
 sys.stdin.read()
 """
+
+
+async def test_find_waits_for_the_record_of_an_end_that_is_being_written(
+    cloud: RunPodCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, written = _host.record_end, threading.Event()
+
+    def slowly(*record: object, **more: object) -> None:
+        assert written.wait(60)
+        write(*record, **more)  # pyright: ignore[reportArgumentType]
+
+    async with _started() as machine:
+        monkeypatch.setattr(_host, "record_end", slowly)
+        await machine.terminate()
+        finding = asyncio.create_task(get_provider("runpod").find(machine.id))
+        done, _ = await asyncio.wait([finding], timeout=0.5)
+        assert not done
+        written.set()
+        with pytest.raises(SandboxNotFoundError, match="is not running: .*terminated"):
+            await finding
 
 
 async def test_find_says_how_a_pod_ended_that_ends_while_it_looks(

@@ -24,12 +24,11 @@ from seer.errors import (
 )
 from seer.providers._base import Machine
 from seer.providers._spec import MachineSpec, MachineStatus
-from seer.providers.local._record import how_it_ended
 from seer.providers.ray._driver_client import DriverClient
 from seer.providers.ray._link import RayLink
 from seer.providers.ray._options import RayOptions, read_options
 from seer.providers.ray._resources import STARTING, ResourceRequest, describe_waiting, resources_of
-from seer.providers.remote.controller._host import RemoteHost
+from seer.providers.remote.controller._host import RemoteHost, recorded_end
 from seer.providers.remote.controller._machine import RemoteMachine
 from seer.providers.remote.controller._provider import RemoteProvider
 
@@ -280,9 +279,9 @@ class RayProvider(RemoteProvider):
     async def _reason(
         self, driver: DriverClient, options: RayOptions, machine_id: str, *, node: str
     ) -> str | None:
-        known = await asyncio.to_thread(how_it_ended, machine_id)
+        known = await recorded_end(machine_id)
         if known is not None:
-            return known[0]
+            return known
         machine = machine_id.partition("@")[0]
         try:
             return await driver.ask("ended", node=node, machine=machine, root=options.root)

@@ -22,8 +22,7 @@ from seer.errors import (
 )
 from seer.providers._base import Machine
 from seer.providers._spec import MachineSpec
-from seer.providers.local._record import how_it_ended
-from seer.providers.remote.controller._host import RemoteHost
+from seer.providers.remote.controller._host import RemoteHost, recorded_end
 from seer.providers.remote.controller._machine import RemoteMachine
 from seer.providers.remote.controller._provider import RemoteProvider
 from seer.providers.rented._host import ROOT, RentedHost
@@ -177,8 +176,7 @@ class RunPodProvider(RemoteProvider):
             # A pod can end after RunPod listed it; then its end is the reason.
             if await _pods.find(place) is not None:
                 raise
-        known = await asyncio.to_thread(how_it_ended, machine_id)
-        reason = known[0] if known is not None else _pods.NO_RECORD
+        reason = await recorded_end(machine_id) or _pods.NO_RECORD
         raise SandboxNotFoundError(f"sandbox {machine_id!r} is not running: {reason}")
 
     async def _host_at(self, place: str) -> RemoteHost | None:

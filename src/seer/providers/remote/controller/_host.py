@@ -28,7 +28,7 @@ from seer.errors import (
 from seer.providers._base import Host
 from seer.providers._spec import MachineSpec, MachineStatus
 from seer.providers.agent.cleaning import record_end
-from seer.providers.local._record import parse_record
+from seer.providers.local._record import how_it_ended, parse_record
 from seer.providers.remote.controller._code_archive import bootstrap, code_archive
 from seer.providers.remote.controller._link import Link, Ran
 from seer.providers.remote.controller._machine import RemoteMachine
@@ -208,6 +208,8 @@ class RemoteHost(Host):
         task = asyncio.create_task(_record_end(machine))
         self._recording.add(task)
         task.add_done_callback(self._recording.discard)
+        _ends[machine.id] = task
+        task.add_done_callback(lambda _: _ends.pop(machine.id, None))
 
     async def ends_recorded(self) -> None:
         """Wait until the ends of all machines are recorded; see `record_end_of`."""
@@ -316,6 +318,23 @@ class RemoteHost(Host):
                 logger.info("%s: Python %s, %s", self.name, version, root)
                 return python, root, name
         raise ProviderError(f"{self.name}: the code archive could not be unpacked under {root!r}")
+
+
+_RECORD_TIME = 10.0
+_ends: dict[str, asyncio.Task[None]] = {}
+"""By the ids of machines that this process started or found: the tasks that record their ends."""
+
+
+async def recorded_end(machine_id: str) -> str | None:
+    """How a machine that is gone ended, from this computer's records; None if they do not say.
+
+    The task that records the end runs beside the call that learns of it first, so wait for it.
+    """
+    recording = _ends.get(machine_id)
+    if recording is not None:
+        await asyncio.wait([recording], timeout=_RECORD_TIME)
+    known = await asyncio.to_thread(how_it_ended, machine_id)
+    return known[0] if known is not None else None
 
 
 async def _record_end(machine: RemoteMachine) -> None:
