@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from functools import cache
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, cast, get_args, get_origin
@@ -210,6 +211,7 @@ def _checked(data: Mapping[str, Any], types: Mapping[str, Any]) -> dict[str, Any
     return found
 
 
+@cache
 def _classes(hint: Any) -> tuple[type, ...]:
     """The classes of JSON values that fit the type of a field."""
     origin = get_origin(hint) or hint
