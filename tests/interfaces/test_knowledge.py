@@ -313,9 +313,14 @@ def test_autoencoders_that_cannot_be_read_say_why(llama: Case, sae_folder: Path)
     save_sae(sae_folder / "odd", weights, architecture="crosscoder", hook_name="blocks.0.hook_z")
     with pytest.raises(ModelInputError, match="'crosscoder' is not supported; known are standard"):
         llama.tools.sae_features(TEXTS[0], "odd")
-    save_sae(sae_folder / "z", weights, architecture="standard", hook_name="blocks.0.attn.hook_q")
+    save_sae(
+        sae_folder / "z",
+        weights,
+        architecture="standard",
+        hook_name="blocks.0.attn.hook_attn_scores",
+    )
     with pytest.raises(
-        ModelInputError, match="'blocks.0.attn.hook_q' is not a supported hook name"
+        ModelInputError, match="'blocks.0.attn.hook_attn_scores' is not a supported hook name"
     ):
         llama.tools.sae_features(TEXTS[0], "z")
     good = {"architecture": "standard", "hook_name": "blocks.0.hook_resid_pre"}
