@@ -45,7 +45,7 @@ class RayLink(Link):
     async def close(self) -> None:
         """Close all connections; the next use opens new ones."""
         for transport in list(self._open):
-            transport.abort()
+            _abort(transport)
 
     async def _ask(
         self, request: Mapping[str, object]
@@ -74,16 +74,16 @@ class RayLink(Link):
                 line = await reader.readline()
             answer = json.loads(line) if line else None
         except (OSError, TimeoutError, ValueError) as error:
-            writer.transport.abort()
+            _abort(writer.transport)
             raise self._broken(error) from error
         except BaseException:
-            writer.transport.abort()
+            _abort(writer.transport)
             raise
         if answer is None:
-            writer.transport.abort()
+            _abort(writer.transport)
             raise self._broken(ConnectionResetError("the connection broke"))
         if "missing" in answer:
-            writer.transport.abort()
+            _abort(writer.transport)
             raise FileNotFoundError(f"{self.name}: {answer['missing']}")
         return reader, writer
 
@@ -118,7 +118,7 @@ class RayLink(Link):
             raise self._broken(error) from error
         finally:
             feeding.cancel()
-            writer.transport.abort()
+            _abort(writer.transport)
             fed = (await asyncio.gather(feeding, return_exceptions=True))[0]
             if isinstance(fed, ProviderError):
                 raise fed
@@ -140,6 +140,16 @@ class RayLink(Link):
         if transport.is_closing() or reader.at_eof():
             on_end()
         return _TlsWire(writer)
+
+
+def _abort(transport: asyncio.WriteTransport) -> None:
+    """End a connection at once, if it has not ended.
+
+    Python 3.11.2 drops the protocol of a TLS transport that is closed twice, and then cannot abort
+    it. Such a connection is being shut down already.
+    """
+    with contextlib.suppress(AttributeError):
+        transport.abort()
 
 
 async def _attend(reader: asyncio.StreamReader, on_stdout: Callable[[bytes], None] | None) -> Ran:
