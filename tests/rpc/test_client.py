@@ -274,7 +274,7 @@ def test_a_gate_that_is_never_closed_ends_silently_with_the_process(served: Serv
         "from seer.rpc.client import connect\n"
         f"gate = connect('interface', 'path:{served.socket_path('a')}')\n"
         "gate.call('small', (1,))\n"
-        "print(asyncio.run(gate.acall('small', (1,))))\n"
+        "print(asyncio.run(gate.acall('small', (1,))), flush=True)\n"
         "child = os.fork()\n"
         "if child == 0:\n    gate.call('small', (2,))\n"
         "else:\n    os.waitpid(child, 0)\n"
