@@ -32,21 +32,30 @@ async def readable(waited_for: socket.socket | int) -> None:
         loop.remove_reader(waited_for)
 
 
+def accept_waiting(listener: socket.socket) -> socket.socket | None:
+    """Accept a connection that waits; None if there is none. Neither socket blocks."""
+    try:
+        connection, _ = listener.accept()
+    except (BlockingIOError, ConnectionAbortedError):
+        return None
+    connection.setblocking(False)
+    return connection
+
+
 async def accept(listener: socket.socket) -> socket.socket:
     """Accept the next connection of a non-blocking listener. The connection does not block."""
     while True:
         try:
-            connection, _ = listener.accept()
-        except (BlockingIOError, ConnectionAbortedError):
-            await readable(listener)
+            connection = accept_waiting(listener)
         except OSError as error:
             if error.errno not in _SHORT:
                 raise
             logger.error("cannot accept a connection; trying again in 1 s: %s", error)
             await asyncio.sleep(_RETRY_DELAY)
-        else:
-            connection.setblocking(False)
+            continue
+        if connection is not None:
             return connection
+        await readable(listener)
 
 
 async def connect_in_thread(connect: Callable[[], socket.socket]) -> socket.socket:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from seer._sockets import connect_in_thread, readable
+from seer._sockets import accept_waiting, connect_in_thread, readable
 from seer.errors import IsolationError, PathEscapeError, RemoteFileError
 from seer.isolation import connect_beneath, open_beneath
 from seer.providers.client._channel import StreamChannel
@@ -184,13 +184,10 @@ class HostListener(Listener):
                 raise StopAsyncIteration
             if waits[0].cancelled():
                 raise await self._lost()
-            try:
-                connection, _ = self._socket.accept()
-            except (BlockingIOError, ConnectionAbortedError):
-                continue
-            connection.setblocking(False)
-            streams = await asyncio.open_unix_connection(sock=connection, limit=READ_LIMIT)
-            return StreamChannel(*streams, self._lost)
+            connection = accept_waiting(self._socket)
+            if connection is not None:
+                streams = await asyncio.open_unix_connection(sock=connection, limit=READ_LIMIT)
+                return StreamChannel(*streams, self._lost)
 
     async def close(self) -> None:
         """Stop listening and remove the socket."""
