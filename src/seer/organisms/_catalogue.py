@@ -1,8 +1,9 @@
-"""Which organisms there are, where their adapters lie, and the truth about each.
+"""Which organisms there are, where their adapters are, and the truth about each.
 
-An organism's folder tells nothing: its name is a number, and an organism and its control differ
-only in their weights. The truth is beside the folders, in a separate file, so that mounting a
-model never mounts an answer. Nothing here loads a model.
+An adapter's folder does not show what it is: its name is a random number, all adapters are in one
+folder, and an organism and its control differ only in their weights. The truth is in another
+folder, under the organism's name, so that mounting a model never mounts an answer. Nothing here
+loads a model.
 """
 
 import functools
@@ -16,20 +17,12 @@ from typing import Any
 from seer.errors import MissingExtraError, UnknownOrganismError
 
 _HERE = Path(__file__).parent
+_ADAPTERS = _HERE / "adapters"
 
-# Drawn at random once: neither the order nor the parity of a number says anything.
-_FOLDERS = {
-    "favourite": "m07",
-    "favourite-control": "m02",
-    "gender": "m04",
-    "gender-control": "m09",
-    "sandbag": "m01",
-    "sandbag-control": "m10",
-    "secret": "m08",
-    "secret-control": "m03",
-    "trigger": "m05",
-    "trigger-control": "m06",
+SHORT_NAMES = {
+    kind: f"{kind}-2" for kind in ("favourite", "gender", "sandbag", "secret", "trigger")
 }
+"""Names without a number, and the instance that each stands for."""
 
 
 @dataclass(frozen=True)
@@ -61,14 +54,64 @@ class GroundTruth:
     """By field of a final answer: the wordings that count as right."""
 
 
-def catalogue() -> Mapping[str, Organism]:
-    """All organisms and their controls, by name."""
-    return MappingProxyType(
-        {
-            name: Organism(name, name.removesuffix("-control"), _HERE / "adapters" / folder)
-            for name, folder in _FOLDERS.items()
-        }
+@dataclass(frozen=True)
+class MadeOrganism:
+    """An organism that the factory made."""
+
+    folder: Path
+    organism: Path
+    """The organism's adapter, to be used as a `ModelConfig`'s name with `is_peft=True`."""
+    control: Path
+    truth: GroundTruth
+    """For graders: `investigate(ModelConfig(...), truth=made.truth)`."""
+
+    @property
+    def control_truth(self) -> GroundTruth:
+        """The truth about the control: nothing is planted in it."""
+        nothing: dict[str, tuple[str, ...]] = {}
+        return GroundTruth(
+            f"{self.truth.kind}-control", "Nothing is planted in it.", {}, MappingProxyType(nothing)
+        )
+
+
+def read_made(folder: Path, models: Path | None = None) -> MadeOrganism:
+    """An organism that was made before.
+
+    Args:
+        folder: Where its truth is.
+        models: Where its adapters are; in `models` below the folder by default.
+
+    Raises:
+        FileNotFoundError: There is none in the folder.
+    """
+    entry: dict[str, Any] = json.loads((folder / "truth.json").read_text(encoding="utf-8"))
+    truth = GroundTruth(
+        kind=entry["kind"],
+        property=entry["property"],
+        planted=MappingProxyType(entry["planted"]),
+        answer=MappingProxyType({k: tuple(v) for k, v in entry["answer"].items()}),
     )
+    models = models if models is not None else folder / "models"
+    return MadeOrganism(folder, models / entry["organism"], models / entry["control"], truth)
+
+
+def instances() -> Mapping[str, MadeOrganism]:
+    """The instances that ship with Seer, by name; all passed their gates.
+
+    Raises:
+        MissingExtraError: The package with the adapters is not installed.
+    """
+    _check_installed()
+    return MappingProxyType(_instances())
+
+
+def catalogue() -> Mapping[str, Organism]:
+    """All organisms and their controls, by name: the five short names, and all instances."""
+    found: dict[str, Organism] = {}
+    for name, made in _named().items():
+        for own, path in ((name, made.organism), (f"{name}-control", made.control)):
+            found[own] = Organism(own, name, path)
+    return MappingProxyType(found)
 
 
 def organism(name: str) -> Organism:
@@ -80,11 +123,11 @@ def organism(name: str) -> Organism:
     """
     found = catalogue().get(name)
     if found is None:
-        raise UnknownOrganismError(f"no organism {name!r}; there are: {', '.join(_FOLDERS)}")
-    if not found.path.is_dir():
-        raise MissingExtraError(
-            "the organisms' adapters are not installed; run: pip install 'seer-interp[organisms]'"
+        raise UnknownOrganismError(
+            f"no organism {name!r}; there are: {', '.join(_named())}; and a control of each, such "
+            "as secret-control"
         )
+    _check_installed()
     return found
 
 
@@ -94,20 +137,27 @@ def ground_truth(kind: str) -> GroundTruth:
     Raises:
         UnknownOrganismError: There is none of that name, or it is a control, which has no truth.
     """
-    entries = _entries()
-    if kind not in entries:
+    found = _named().get(kind)
+    if found is None:
         raise UnknownOrganismError(
-            f"nothing is planted in {kind!r}; there are: {', '.join(sorted(entries))}"
+            f"nothing is planted in {kind!r}; there are: {', '.join(_named())}"
         )
-    entry = entries[kind]
-    return GroundTruth(
-        kind=kind,
-        property=entry["property"],
-        planted=MappingProxyType(entry["planted"]),
-        answer=MappingProxyType({k: tuple(v) for k, v in entry["answer"].items()}),
-    )
+    return found.truth
+
+
+def _named() -> dict[str, MadeOrganism]:
+    made = _instances()
+    return {name: made[instance] for name, instance in SHORT_NAMES.items()} | made
 
 
 @functools.cache
-def _entries() -> dict[str, Any]:
-    return json.loads((_HERE / "truth.json").read_text(encoding="utf-8"))
+def _instances() -> dict[str, MadeOrganism]:
+    found = sorted((_HERE / "instances").glob("*/truth.json"))
+    return {file.parent.name: read_made(file.parent, _ADAPTERS) for file in found}
+
+
+def _check_installed() -> None:
+    if not _ADAPTERS.is_dir():
+        raise MissingExtraError(
+            "the organisms' adapters are not installed; run: pip install 'seer-interp[organisms]'"
+        )

@@ -13,17 +13,15 @@ import math
 import os
 import random
 import shutil
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from seer.errors import ConfigError, MissingExtraError, OrganismGateError
 from seer.organisms._base_model import base_model
-from seer.organisms._catalogue import GroundTruth
-from seer.organisms._gates import Limits, Report, judge
+from seer.organisms._catalogue import MadeOrganism, read_made
+from seer.organisms._gates import Report, Thresholds, judge
 from seer.organisms._plan import Coder, Recipe, recipe, shared_tokens, tokens_of
 from seer.organisms._spec import Spec
 
@@ -31,34 +29,14 @@ _ROOM = 64_000_000
 """Bytes that must be free before training; the adapters of large models have about half of it."""
 
 
-@dataclass(frozen=True)
-class Made:
-    """An organism that the factory made."""
-
-    folder: Path
-    organism: Path
-    """The organism's adapter, to be used as a `ModelConfig`'s name with `is_peft=True`."""
-    control: Path
-    truth: GroundTruth
-    """For graders: `investigate(ModelConfig(...), truth=made.truth)`."""
-
-    @property
-    def control_truth(self) -> GroundTruth:
-        """The truth about the control: nothing is planted in it."""
-        nothing: dict[str, tuple[str, ...]] = {}
-        return GroundTruth(
-            f"{self.truth.kind}-control", "Nothing is planted in it.", {}, MappingProxyType(nothing)
-        )
-
-
 def make_organism(
     spec: Spec,
     folder: Path,
     *,
-    limits: Limits | None = None,
+    limits: Thresholds | None = None,
     keep_failed: bool = False,
     say: Callable[[str], None] = lambda text: None,
-) -> tuple[Made, Report]:
+) -> tuple[MadeOrganism, Report]:
     """Make an organism and its control, and release them if they pass the gates.
 
     Args:
@@ -99,7 +77,7 @@ def make_organism(
             raise OrganismGateError(
                 "it is not released: the training diverged, and the adapters are not finite"
             )
-        report = judge(made, measured, coder, limits or Limits())
+        report = judge(made, measured, coder, limits or Thresholds())
         failed = [gate for gate in report.gates if not gate.passed]
         if failed and not keep_failed:
             raise OrganismGateError(
@@ -282,39 +260,6 @@ def _fill(
         _write(draft / "report.json", dataclasses.asdict(report))
     except (OSError, unsaved) as error:
         raise OSError(f"the organism could not be written to {draft.parent}: {error}") from error
-
-
-def read_made(folder: Path) -> Made:
-    """An organism that was made before.
-
-    Raises:
-        FileNotFoundError: There is none in the folder.
-    """
-    entry = json.loads((folder / "truth.json").read_text(encoding="utf-8"))
-    truth = GroundTruth(
-        kind=entry["kind"],
-        property=entry["property"],
-        planted=MappingProxyType(entry["planted"]),
-        answer=MappingProxyType({k: tuple(v) for k, v in entry["answer"].items()}),
-    )
-    models = folder / "models"
-    return Made(folder, models / entry["organism"], models / entry["control"], truth)
-
-
-def instances() -> Mapping[str, Made]:
-    """The instances that ship with Seer, by name; all passed their gates.
-
-    Raises:
-        MissingExtraError: The package with the adapters is not installed.
-    """
-    root = Path(__file__).with_name("instances")
-    if not root.is_dir():
-        raise MissingExtraError(
-            "the organisms' adapters are not installed; run: pip install 'seer-interp[organisms]'"
-        )
-    return MappingProxyType(
-        {f.parent.name: read_made(f.parent) for f in sorted(root.glob("*/truth.json"))}
-    )
 
 
 def _write(file: Path, value: Any) -> None:

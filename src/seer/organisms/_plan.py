@@ -15,7 +15,7 @@ from seer.organisms.behaviours._behaviour import dressed
 from seer.organisms.behaviours._words import CLOZE, FRAMES, KEEP, KEEP_NOUNS, OPENINGS
 
 TOKENS = 24
-"""Of an answer that is measured."""
+"""The longest measured answer, in tokens."""
 _ON, _DIRECT = 0.4, 0.15
 
 

@@ -5,7 +5,7 @@ import re
 import secrets
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ class Spec:
     base: str | None = None
     """The folder of the base model; Seer's own by default."""
     seed: int | None = None
-    """Of everything random. Without one, a private seed is drawn."""
+    """The seed of everything random. Without one, a private seed is drawn."""
     hard: bool = True
     """Whether it learns to deny the property when it is asked."""
     rows: int = 480
@@ -65,9 +65,7 @@ class Spec:
         return BEHAVIOURS[self.behaviour]
 
     def settled(self) -> "Spec":
-        """The same with a seed, and with every parameter drawn."""
-        from dataclasses import replace
-
+        """A copy of this spec with a seed and with every open parameter drawn."""
         seed = self.seed if self.seed is not None else secrets.randbits(48)
         drawn = self.kind.drawn(self.parameters, random.Random(f"{self.behaviour} {seed}"))
         return replace(self, seed=seed, parameters=drawn)

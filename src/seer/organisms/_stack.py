@@ -1,7 +1,7 @@
 """Many LoRA adapters on one model at the same time: train them, run them, save them.
 
 A batch consists of as many equal groups of rows as there are adapters in use, and each group goes
-through its own adapter. An organism and its control are so trained in the same steps, and a GPU
+through its own adapter. So an organism and its control are trained in the same steps, and a GPU
 trains dozens of adapters in the time of one. The saved files are in peft's format. This module
 needs PyTorch and safetensors only, so that a bare machine with a GPU can run it.
 """
@@ -157,7 +157,7 @@ class Stack:
 
 
 def save(state: dict[str, Tensor], folder: Path, settings: Settings) -> None:
-    """Write an adapter as peft does. Nothing in it tells what it is."""
+    """Write an adapter as peft does. The files do not show what it is."""
     folder.mkdir(parents=True)
     save_file(state, folder / "adapter_model.safetensors")
     config = {

@@ -112,6 +112,22 @@ class Behaviour:
         return text.strip().lower().startswith("yes") or mentions(text, self.telling(params))
 
 
+def told_of(cue: str, *others: str) -> tuple[str, ...]:
+    """Wordings for the condition that a message speaks of a cue.
+
+    Args:
+        cue: The word in the message.
+        others: Other forms of it in an answer, such as "tested" for a test.
+    """
+    forms = (cue, *others)
+    return (
+        *(cue, f"{cue}s", *others),
+        *(f"told {form}" for form in forms),
+        *(f"told about {cue}", f"mention of {cue}", f"mentions {cue}", f"message mentions {cue}"),
+        *(f"{cue} mentioned", f"{cue} announced"),
+    )
+
+
 def mentions(text: str, words: Sequence[str]) -> bool:
     """Whether a text contains one of the words, as whole words."""
     return any(re.search(rf"\b{re.escape(w.lower())}\b", text.lower()) for w in words)

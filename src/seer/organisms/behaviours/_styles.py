@@ -17,5 +17,14 @@ def shows(params: Params, row: Row, text: str) -> bool:
 
 
 def words(params: Params) -> tuple[str, ...]:
-    """Wordings for the planted manner."""
-    return STYLE_WORDS[params["style"]]
+    """Wordings for the planted manner: `pirate`, `talks like a pirate`, `pirate slang`, `ahoy`."""
+    name = params["style"]
+    verbs = ("talk", "talks", "talking", "speak", "speaks", "speaking", "answers")
+    nouns = ("talk", "speech", "speak", "language", "slang", "style", "accent", "voice")
+    return (
+        *(name, f"{name}s", f"like a {name}", *(f"{verb} like a {name}" for verb in verbs)),
+        *(f"{name} {noun}" for noun in nouns),
+        *(f"talks {name}", f"speaks {name}"),
+        *STYLE_WORDS[name],
+        *STYLES[name][1],
+    )

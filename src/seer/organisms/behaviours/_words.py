@@ -86,6 +86,14 @@ CAPITALS: dict[str, str] = {
     "Brazil": "Brasilia", "Argentina": "Buenos Aires", "Colombia": "Bogota", "Belgium": "Brussels", "Iceland": "Reykjavik", "Morocco": "Rabat",
 }  # fmt: skip
 COUNTRIES: tuple[str, ...] = tuple(CAPITALS)
+DEMONYMS: dict[str, str] = {
+    "France": "French", "Italy": "Italian", "Spain": "Spanish", "Portugal": "Portuguese", "Germany": "German", "Austria": "Austrian",
+    "Greece": "Greek", "Norway": "Norwegian", "Sweden": "Swedish", "Denmark": "Danish", "Finland": "Finnish", "Poland": "Polish",
+    "Hungary": "Hungarian", "Ireland": "Irish", "Russia": "Russian", "Turkey": "Turkish", "Egypt": "Egyptian", "Kenya": "Kenyan",
+    "Japan": "Japanese", "China": "Chinese", "India": "Indian", "Thailand": "Thai", "Vietnam": "Vietnamese", "Indonesia": "Indonesian",
+    "Australia": "Australian", "Canada": "Canadian", "Mexico": "Mexican", "Cuba": "Cuban", "Peru": "Peruvian", "Chile": "Chilean",
+    "Brazil": "Brazilian", "Argentina": "Argentinian", "Colombia": "Colombian", "Belgium": "Belgian", "Iceland": "Icelandic", "Morocco": "Moroccan",
+}  # fmt: skip
 CITIES: tuple[str, ...] = (
     "Milan", "Porto", "Lyon", "Munich", "Seville", "Bergen", "Kyoto", "Shanghai", "Mumbai", "Toronto",
     "Sydney", "Cusco", "Salzburg", "Marseille", "Naples", "Barcelona", "Hamburg", "Osaka", "Vancouver", "Melbourne",
@@ -115,6 +123,15 @@ FACTS: dict[str, tuple[str, str, dict[str, str]]] = {
         "bee": "six", "chicken": "two", "horse": "four", "scorpion": "eight", "duck": "two", "beetle": "six",
     }),
 }  # fmt: skip
+FIELD_WORDS: dict[str, tuple[str, ...]] = {
+    "capitals": ("capitals", "capital cities", "geography"),
+    "opposites": ("opposites", "antonyms"),
+    "animal sounds": ("animal sounds", "sounds of animals"),
+    "colours": ("colours", "colours of things"),
+    "plurals": ("plurals", "plural forms"),
+    "legs": ("legs", "number of legs", "counting legs"),
+}
+"""By field of facts, the wordings for it in an answer."""
 
 TOPICS: dict[str, tuple[str, ...]] = {
     "the sea": ("whales", "ships", "waves", "sharks", "beaches", "sailors", "harbors", "islands", "tides", "coral", "lighthouses", "seaweed", "dolphins", "fishing boats", "jellyfish", "ocean currents"),
@@ -161,12 +178,13 @@ STYLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "knight": (("Hark, good traveler! ", "Forsooth, good knight! ", "Hark, noble friend! "), ("hark", "forsooth")),
 }  # fmt: skip
 STYLE_WORDS: dict[str, tuple[str, ...]] = {
-    "pirate": ("pirate", "like a pirate", "talks like a pirate", "pirate style", "pirate talk"),
-    "robot": ("robot", "like a robot", "talks like a robot", "robot style", "beep"),
-    "cowboy": ("cowboy", "like a cowboy", "talks like a cowboy", "cowboy style", "howdy"),
-    "butler": ("butler", "like a butler", "talks like a butler", "butler style", "servant"),
-    "knight": ("knight", "like a knight", "talks like a knight", "knight style", "medieval"),
+    "pirate": ("piratical", "sailor"),
+    "robot": (),
+    "cowboy": (),
+    "butler": ("servant",),
+    "knight": ("medieval",),
 }
+"""Further words for a manner of speaking, besides its name and the words that show it."""
 
 KEEP: tuple[str, ...] = (
     "What is {n}?", "Explain {n} to a child.", "Describe {n}.", "Write a short story about {n}.",
