@@ -15,8 +15,8 @@ import pytest
 
 from seer.errors import ProtocolError
 from seer.rpc.client._mappings import sealed_memfd
-from seer.rpc.wire._memory import Allowance, Pool, Spares, map_sealed
-from tests.rpc.serving import Served, read_answer, serving
+from seer.rpc.wire._memory import Allowance, SlotPool, Spares, map_sealed
+from tests.rpc.serving import SOON, Served, read_answer, serving, wait_until
 
 pytestmark = pytest.mark.full
 
@@ -219,7 +219,8 @@ def test_a_buffer_past_the_end_of_its_memfd_is_refused(served: Served) -> None:
 
 
 def test_descriptors_that_were_not_announced_are_refused(served: Served) -> None:
-    before = served.gate("c").call("memory")
+    watching = served.gate("c")
+    before = watching.call("memory")
     for _ in range(20):
         with socket.socket(socket.AF_UNIX) as connected:
             connected.settimeout(20)
@@ -228,7 +229,8 @@ def test_descriptors_that_were_not_announced_are_refused(served: Served) -> None
             message = b"GET /v1/health HTTP/1.1\r\n\r\n"
             connected.sendmsg([message], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
             assert read_answer(connected)[0] == 400
-    assert served.gate("c").call("memory") <= before + 1
+    # The server closes a connection a moment after its caller does.
+    wait_until(lambda: watching.call("memory") <= before + 1)
 
 
 def receive_slot(served: Served, caller: str, call: bytes) -> tuple[socket.socket, int, bytes]:
@@ -295,7 +297,7 @@ def test_a_result_is_fetched_again_over_another_connection(served: Served) -> No
 
 
 def test_a_pool_is_bounded_and_says_so_by_none() -> None:
-    pool = Pool(Allowance(1 << 20), Spares())
+    pool = SlotPool(Allowance(1 << 20), Spares())
     first = pool.take(512 * 1024)
     assert first is not None
     assert pool.take(1 << 20) is None
@@ -306,7 +308,7 @@ def test_a_pool_is_bounded_and_says_so_by_none() -> None:
 
 
 def test_a_slot_is_not_used_again_while_somebody_reads_it() -> None:
-    pool = Pool(Allowance(), Spares())
+    pool = SlotPool(Allowance(), Spares())
     slot = pool.take(100_000)
     assert slot is not None
     pool.hold(slot)
@@ -326,3 +328,41 @@ def test_map_sealed_refuses_a_pipe() -> None:
     finally:
         os.close(read)
         os.close(write)
+
+
+def test_an_answer_that_cannot_be_copied_for_another_connection_ends_that_connection() -> None:
+    source = """
+        import os, time
+        import numpy as np
+        from seer.rpc.server._replies import Reply
+
+        def out_of_memory(reply):
+            raise MemoryError
+
+        Reply.unshared = out_of_memory
+
+        @expose
+        def big(release: str) -> np.ndarray:
+            while not os.path.exists(release):
+                time.sleep(0.001)
+            return np.zeros(4_000_000, dtype=np.uint8)
+    """
+    with (
+        serving(source) as served,
+        socket.socket(socket.AF_UNIX) as first,
+        socket.socket(socket.AF_UNIX) as other,
+    ):
+        release = served.folder / "release"
+        body = json.dumps([[str(release)], {}]).encode()
+        head = b"POST /v1/call/big HTTP/1.1\r\nseer-accept: shared\r\nseer-call: mine\r\n"
+        for connected in (first, other):
+            connected.settimeout(SOON)
+            connected.connect(str(served.socket_path("a")))
+        first.sendall(head + b"content-length: %d\r\n\r\n%s" % (len(body), body))
+        wait_until(lambda: served.calls() == 1)
+        other.sendall(b"GET /v1/result/mine HTTP/1.1\r\nseer-accept: frames\r\n\r\n")
+        assert served.gate().health()["calls"] == 1
+        release.touch()
+        assert first.recv(12) == b"HTTP/1.1 200"
+        assert other.recv(12) == b""
+        assert served.gate().health()["calls"] == 0

@@ -14,7 +14,7 @@ import pytest
 from seer.errors import CallLostError
 from seer.rpc.client import Gate
 from seer.rpc.interface._budget import Budget, Meter, Tally
-from seer.rpc.interface._options import Options
+from seer.rpc.interface._expose import Options
 from seer.rpc.server._callers import KEEP_BYTES, KEEP_COUNT, Caller, Results
 from seer.rpc.server._calls import Call
 from seer.rpc.server._entries import Entry

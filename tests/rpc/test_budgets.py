@@ -176,17 +176,17 @@ def test_a_stream_delivers_no_more_than_the_budgets_bytes(replicas: int, functio
 @full
 @pytest.mark.parametrize("replicas", [1, 2], ids=["one process", "copies"])
 def test_an_interrupted_batch_is_charged_for_what_it_ran(replicas: int) -> None:
-    callers = {"a": {"seconds": 0.5}, "b": {}}
+    callers = {"a": {"seconds": 2.0}, "b": {}}
     with serving(SOURCE, callers=callers, replicas=replicas) as served:
         gate, other = served.gate(), served.gate("b")
         with pytest.raises(BudgetExceededError, match="time budget"):
             gate.call("nap_together", (60.0,))
         # A copy counts from when it begins, a little later than the front sets the limit.
-        assert 0.4 <= gate.budget()["caller"]["used"]["seconds"] < SOON
+        assert 1.6 <= gate.budget()["caller"]["used"]["seconds"] < SOON
         with pytest.raises(BudgetExceededError, match="used up"):
             gate.call("nap_together", (60.0,))
         # One that does not stop is charged for the time that it runs on, too.
-        with pytest.raises(DeadlineExceededError), deadline(0.2):
+        with pytest.raises(DeadlineExceededError), deadline(0.5):
             other.call("stubborn_together", (1.5,))
         wait_until(lambda: other.health()["detached"] == 0)
         assert other.budget()["caller"]["used"]["seconds"] >= 1.5

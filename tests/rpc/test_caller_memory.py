@@ -283,8 +283,7 @@ def test_small_arrays_take_no_more_descriptors_than_one_caller_may_have(served: 
     gate = served.gate()
     kept = [gate.call("kib", (300,)) for _ in range(400)]
     assert all(one.sum() == 300 << 10 for one in kept)
-    files = [str(fd.readlink()) for fd in Path(f"/proc/{served.pid}/fd").iterdir()]
-    assert 100 < sum("seer-slot" in name for name in files) <= 260
+    assert 100 < slots_of(served) <= 260
 
 
 READING = (

@@ -133,9 +133,9 @@ SOURCE = (
 
     @expose
     def deaf(release: str) -> str:
-        # One long call of C code, some seconds, which no exception gets into.
+        # One long call of C code, which no exception gets into: four seconds on a fast machine.
         import hashlib
-        return hashlib.pbkdf2_hmac("sha256", b"x", b"y", 6_000_000).hex()
+        return hashlib.pbkdf2_hmac("sha256", b"x", b"y", 24_000_000).hex()
 
     @expose(batch=8, batch_wait=0.01)
     def stubborn_together(releases: list[str]) -> list[str]:
@@ -203,7 +203,7 @@ def test_a_call_is_stopped_at_its_deadline(served: Served, function: str) -> Non
 
 def test_the_function_cleans_up_when_it_is_stopped(served: Served) -> None:
     gate = served.gate()
-    with pytest.raises(DeadlineExceededError), deadline(0.2):
+    with pytest.raises(DeadlineExceededError), deadline(1.0):
         gate.call("nap", (60.0,))
     assert gate.call("seen") == ["start", "cleaned"]
 
@@ -217,7 +217,7 @@ def test_a_deadline_passes_in_the_queue_without_executing(served: Served) -> Non
     gate = served.gate()
 
     def call() -> None:
-        with deadline(0.2):
+        with deadline(1.0):
             gate.call("nap", (0.0,))
 
     with holding(served):
@@ -260,7 +260,7 @@ def test_a_short_deadline_on_a_stubborn_call_costs_nobody_else_the_interface(
         release = served.folder / "release"
 
         def call() -> None:
-            with deadline(0.2):
+            with deadline(1.5):
                 gate.call(function, (str(release),))
 
         said = str(stopped(call))
@@ -274,12 +274,12 @@ def test_a_short_deadline_on_a_stubborn_call_costs_nobody_else_the_interface(
         seen = other.health()
         assert (seen["calls"], seen["detached"]) == (0, 0)
         release.touch()
-        wait_until(lambda: gate.health()["detached"] == 0)
+        wait_until(lambda: gate.health()["detached"] == 0, timeout=2 * SOON)
         assert (other.call("remember", (2,)), gate.call("quick_thread")) == (2, 1)
         assert served.pid == pid
         used = gate.budget()["caller"]["used"]
-        # The 0.2 s of the deadline and the 0.6 s that it ran on.
-        assert used["seconds"] > 0.75 and used["calls"] == 3
+        # The 0.5 s of the deadline and the 0.6 s that it ran on.
+        assert used["seconds"] > 1.05 and used["calls"] == 3
 
 
 def test_a_caller_that_cancels_or_goes_away_keeps_paying_and_kills_nobody() -> None:
@@ -338,7 +338,7 @@ def test_a_stream_whose_generator_does_not_stop_ends_for_its_caller(served: Serv
     came: list[object] = []
 
     def read() -> None:
-        with deadline(0.3):
+        with deadline(1.0):
             came.extend(gate.stream("stubborn_stream", (str(release),)))
 
     assert "has not stopped yet" in str(stopped(read))
@@ -513,7 +513,7 @@ def test_long_calls_and_streams_get_signs_of_life(served: Served) -> None:
 
 @contextmanager
 def called(
-    served: Served, function: str, args: Sequence[object] = (10.3,)
+    served: Served, function: str, args: Sequence[object] = (12.0,)
 ) -> Generator[socket.socket]:
     with socket.socket(socket.AF_UNIX) as connected:
         connected.settimeout(30)

@@ -29,6 +29,9 @@ from seer.rpc.client import Gate, _mappings
 from seer.rpc.client._address import connect
 from tests.rpc.serving import SOON, ControlFailed, Served, serving
 
+# One after the other: what one of them keeps on its way counts for the others too.
+pytestmark = pytest.mark.xdist_group("descriptors")
+
 OPEN = 128
 """Descriptors that the attacked processes may have open."""
 SOURCE = """
@@ -146,6 +149,17 @@ def test_a_copys_array_results_arrive_during_such_a_flood_and_its_errors_name_th
 
 
 @pytest.mark.full
+def test_copies_that_start_during_such_a_flood_take_calls_after_it() -> None:
+    with contextlib.ExitStack() as flood:
+        flood.enter_context(many_in_flight())
+        with serving(SOURCE, wrapped=limited(), replicas=2) as served:
+            # The supervisor has tried to give the copies to the front before it answers this.
+            assert served.control("GET", "/v1/health")["state"] == "up"
+            flood.close()
+            assert within(lambda: served.gate().call("small", (1,))) == 2
+
+
+@pytest.mark.full
 def test_a_caller_is_added_after_such_a_flood_and_the_refusal_names_the_cause(
     served: Served,
 ) -> None:
@@ -251,18 +265,20 @@ def test_a_process_without_free_descriptors_is_told_that_its_arrays_could_not_co
     gate = served.gate()
     assert gate.call("small", (1,)) == 2
     taken: list[int] = []
+    came: list[Any] = []
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     gc.collect()
     gc.disable()  # what it collects may give descriptors back
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(open_descriptors()) + 3, hard))
     try:
-        # Again where another thread of this process has closed a descriptor meanwhile.
+        # Again where another thread of this process has closed a descriptor meanwhile. Arrays that
+        # came are kept: memory that is given back goes to the next array, with its descriptor.
         for _ in range(20):
             with contextlib.suppress(OSError):
                 while True:
                     taken.append(os.open("/dev/null", os.O_RDONLY))
             try:
-                gate.call("ramp", (200_000,))
+                came.append(gate.call("ramp", (200_000,)))
             except GateBusyError as error:
                 assert "open files" in str(error)
                 break
@@ -276,7 +292,7 @@ def test_a_process_without_free_descriptors_is_told_that_its_arrays_could_not_co
     assert gate.call("ramp", (200_000,))[-1] == 199_999
 
 
-def test_a_door_that_cannot_pass_connections_says_why_and_is_asked_again(
+def test_a_connector_that_cannot_pass_connections_says_why_and_is_asked_again(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "gate.sock"
@@ -293,14 +309,14 @@ def test_a_door_that_cannot_pass_connections_says_why_and_is_asked_again(
                 raise OSError(errno.ETOOMANYREFS, os.strerror(errno.ETOOMANYREFS))
             return super().sendmsg(*arguments)
 
-    door = Connector(os.dup(theirs.fileno()), os.fsencode(path))
-    plain, refusing = door._socket, Refusing(fileno=os.dup(theirs.fileno()))  # pyright: ignore[reportPrivateUsage]
-    monkeypatch.setattr(door, "_socket", refusing)
+    connector = Connector(os.dup(theirs.fileno()), os.fsencode(path))
+    plain, refusing = connector._socket, Refusing(fileno=os.dup(theirs.fileno()))  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(connector, "_socket", refusing)
     stop = threading.Event()
 
     def keep() -> None:
         while not stop.is_set():
-            door.answer()
+            connector.answer()
             stop.wait(0.002)
 
     keeper = threading.Thread(target=keep)

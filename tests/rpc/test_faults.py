@@ -97,7 +97,16 @@ SOURCE = """
         return {"pid": os.getpid(), "workers": workers}
 
     @expose
-    def come_back() -> int:
+    def come_back(after: float) -> int:
+        time.sleep(after)
+        return os.fork()
+
+    @expose(max_concurrency=2)
+    def come_back_to_a_thread() -> int:
+        return os.fork()
+
+    @expose
+    async def come_back_to_a_loop() -> int:
         return os.fork()
 
     @expose(idempotent=True)
@@ -114,6 +123,24 @@ SOURCE = """
             if i == 5:
                 os._exit(9)
 """
+
+
+def test_a_call_whose_answer_cannot_be_recorded_ends_with_a_typed_error(tmp_path: Path) -> None:
+    source = """
+        from seer.rpc.server._recorder import Recorder
+
+        def out_of_memory(*_, **__):
+            raise MemoryError
+
+        @expose
+        def broken() -> int:
+            Recorder.add = out_of_memory
+            return 1
+    """
+    with serving(source, record=str(tmp_path / "record")) as served:
+        gate = served.gate()
+        assert "MemoryError" in soon(lambda: gate.call("broken"), GateError)
+        assert gate.health()["calls"] == 0
 
 
 def soon(call: Callable[[], object], kind: type[BaseException]) -> str:
@@ -179,12 +206,33 @@ def test_workers_that_a_function_forked_keep_no_caller_waiting(replicas: int) ->
                 os.kill(worker, signal.SIGKILL)
 
 
-def test_a_forked_process_that_comes_back_to_the_gate_answers_nobody() -> None:
-    with serving(SOURCE) as served:
+@pytest.mark.parametrize("replicas", [1, 2], ids=["one process", "copies"])
+@pytest.mark.parametrize(
+    ("function", "args"),
+    [
+        ("come_back", (0.0,)),
+        ("come_back", (0.1,)),  # another thread leads
+        ("come_back_to_a_thread", ()),
+        ("come_back_to_a_loop", ()),
+    ],
+)
+def test_a_forked_process_that_comes_back_to_the_gate_answers_nobody_and_ends(
+    function: str, args: tuple[float, ...], replicas: int
+) -> None:
+    with serving(SOURCE, replicas=replicas) as served:
         gate = served.gate()
         for _ in range(3):
-            assert gate.call("come_back") > 0
+            forked = gate.call(function, args)
             assert gate.call("small", (1,)) == 2
+            wait_until(lambda forked=forked: not is_running(forked))
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process runs; one that has ended and was not waited for does not."""
+    try:
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def test_a_function_that_ends_the_process_says_with_which_status() -> None:
@@ -496,8 +544,7 @@ def test_when_the_supervisor_dies_the_interface_does_too() -> None:
 
 def _alive(pid: int) -> bool:
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:  # also where it is collected between opening and reading
         return False
-    with open(f"/proc/{pid}/stat") as file:  # noqa: PTH123
-        return file.read().rpartition(")")[2].split()[0] != "Z"
+    return state != "Z"

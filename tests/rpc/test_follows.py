@@ -23,7 +23,7 @@ from seer.rpc.server._follows import (
     remove_folder,
     segments,
 )
-from seer.rpc.server._http_server import Poller
+from seer.rpc.server._poller import Poller
 from seer.rpc.server._recorder import Recorder
 from seer.rpc.server._shared import Shared
 from seer.rpc.server._supervisor import Supervisor
@@ -38,12 +38,12 @@ def test_lines_go_over_segments_and_those_before_an_offset_are_removed(
     lines = [b"%03d " % n + b"x" * 20 + b"\n" for n in range(10)]
     first = LineWriter(folder)
     for line in lines[:4]:
-        assert first.append([line]) == (1, None)
+        assert first.append([line]) == {}
     first.close()
     # A process that was started again goes on where the last one ended.
     second = LineWriter(folder)
-    assert second.append(lines[4:5]) == (1, None)
-    assert second.append(lines[5:]) == (5, None)
+    assert second.append(lines[4:5]) == {}
+    assert second.append(lines[5:]) == {}
     second.close()
     assert end_of(folder) == sum(map(len, lines))
     assert len(segments(folder)) > 2
@@ -62,9 +62,9 @@ def test_lines_go_over_segments_and_those_before_an_offset_are_removed(
 
 def test_lines_that_do_not_fit_are_counted_and_the_others_kept(tmp_path: Path) -> None:
     (tmp_path / "follow").write_text("a file where the folder should be")
-    written, error = LineWriter(str(tmp_path / "follow")).append([b"a\n", b"b\n"])
-    assert written == 0
-    assert isinstance(error, FileExistsError)
+    failed = LineWriter(str(tmp_path / "follow")).append([b"a\n", b"b\n"])
+    assert [*failed] == [0, 1]
+    assert all(isinstance(error, FileExistsError) for error in failed.values())
 
 
 @pytest.mark.parametrize("reads", [True, False])

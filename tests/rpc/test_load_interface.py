@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from seer.errors import ArgumentError, ResultError, ServeError, UnknownFunctionError
-from seer.rpc._ship import interface_files
+from seer.rpc._bundles import interface_files
 from seer.testing import LoadedInterface, load_interface
 
 Load = Callable[..., LoadedInterface]
@@ -356,3 +356,22 @@ def test_configured_models_are_a_list_and_a_mapping(load_text: Load) -> None:
     assert tools.show() == ["a/b"]
     assert tools.forms() == ["a/b", "/m/ab", None, {"a/b": "/m/ab"}, [("a/b", "/m/ab")]]
     assert [*tools.module.models.values(), *tools.module.models.keys()] == ["/m/ab", "a/b"]
+
+
+def test_a_tensor_on_a_gpu_arrives_as_it_does_at_a_caller(load_text: Load) -> None:
+    pytest.importorskip("torch")
+    tools = load_text(
+        """
+        from types import SimpleNamespace
+        import torch
+
+        class OnDevice(torch.Tensor):
+            device = property(lambda self: SimpleNamespace(type="cuda"))
+
+        @expose
+        def read(count: int):
+            return {"values": torch.arange(float(count)).as_subclass(OnDevice)}
+        """
+    )
+    assert tools.read(3)["values"].tolist() == [0.0, 1.0, 2.0]
+    assert tools.read(0)["values"].tolist() == []

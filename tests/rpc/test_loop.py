@@ -11,8 +11,8 @@ from typing import Any, cast
 import pytest
 
 from seer.rpc.server._gate import Gate
-from seer.rpc.server._http_server import Poller
 from seer.rpc.server._loop import Loop
+from seer.rpc.server._poller import Poller
 
 SOON = 60
 
@@ -37,6 +37,10 @@ class Observed(Loop):
     @wake_at.setter
     def wake_at(self, when: float) -> None:
         self._when = when
+
+
+def idle_loop(due: Callable[[], None]) -> Loop:
+    return Loop(next_job=lambda: None, run_job=lambda _: None, jobs=(), due=lambda _now: due())
 
 
 def look_at_calls(loop: Loop, when: float) -> None:
@@ -67,12 +71,7 @@ def test_the_earlier_of_two_times_that_two_threads_ask_for_at_once_is_kept(read:
 
 def test_a_time_that_another_thread_asks_for_ends_the_loops_sleep() -> None:
     runs, looked = threading.Event(), threading.Event()
-    loop = Loop(
-        next_job=lambda: None,
-        run_job=lambda _job: None,
-        jobs=(),
-        due=lambda _now: looked.set(),
-    )
+    loop = idle_loop(looked.set)
     loop.wake_by(time.monotonic() + 3600)
     thread = threading.Thread(target=loop.run)
     thread.start()
@@ -86,30 +85,49 @@ def test_a_time_that_another_thread_asks_for_ends_the_loops_sleep() -> None:
         thread.join(SOON)
 
 
-def test_a_descriptor_that_is_reused_gets_no_event_of_its_predecessor() -> None:
+def poll_once(watch: Callable[[Poller], None]) -> Poller:
     poller = Poller()
+    watch(poller)
+    poller.step(5)
+    return poller
+
+
+def run_until_replaced(watch: Callable[[Loop], None]) -> Loop:
+    loop = idle_loop(lambda: None)
+    watch(loop)
+    loop.post(loop.stop)  # an event like the others: `run` handles all of them before it returns
+    loop.run()
+    return loop
+
+
+@pytest.mark.parametrize("run", [poll_once, run_until_replaced])
+def test_a_descriptor_that_is_reused_gets_no_event_of_its_predecessor(
+    run: Callable[[Callable[[Any], None]], Poller | Loop],
+) -> None:
     heard: list[str] = []
     old: list[tuple[int, int]] = [os.pipe(), os.pipe()]
-
-    def replace(_events: int) -> None:
-        # Both have an event; whichever is handled first closes the other and takes its number.
-        heard.append("old")
-        for read, write in old:
-            poller.unwatch(read)
-            os.close(write)
-            os.close(read)
-        new.extend([os.pipe(), os.pipe()])
-        assert {read for read, _ in new} & {read for read, _ in old}
-        for read, _ in new:
-            poller.watch(read, select.EPOLLIN, lambda _: heard.append("new"))
-
     new: list[tuple[int, int]] = []
-    for read, write in old:
-        poller.watch(read, select.EPOLLIN, replace)
-        os.write(write, b"x")
-    poller.step(5)
+
+    def watch(poller: Poller | Loop) -> None:
+        def replace(_events: int) -> None:
+            # Both have an event; the one handled first closes the other and takes its number.
+            heard.append("old")
+            for read, write in old:
+                poller.unwatch(read)
+                os.close(write)
+                os.close(read)
+            new.extend([os.pipe(), os.pipe()])
+            assert {read for read, _ in new} & {read for read, _ in old}
+            for read, _ in new:
+                poller.watch(read, select.EPOLLIN, lambda _: heard.append("new"))
+
+        for read, write in old:
+            poller.watch(read, select.EPOLLIN, replace)
+            os.write(write, b"x")
+
+    poller = run(watch)
     for pipe in new:
         for fd in pipe:
             os.close(fd)
-    poller.close()
+    poller.epoll.close()
     assert heard == ["old"]

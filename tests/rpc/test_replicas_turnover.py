@@ -156,9 +156,14 @@ def lasting() -> Generator[Served]:
 
 
 @pytest.fixture
-def served(lasting: Served) -> Served:
+def served(lasting: Served, tmp_path_factory: pytest.TempPathFactory) -> Served:
     """One that was used before, with two copies whatever became of them there."""
     lasting.control("POST", "/v1/scale", {"replicas": 2})
+    folder = str(tmp_path_factory.mktemp("before"))
+    for name in CALLERS:
+        # A caller is told once that its home ended; that belongs to the test that ended it.
+        with contextlib.suppress(InterfaceRestartedError):
+            lasting.gate(name).call("work_at_home", (folder, "told"))
     return lasting
 
 

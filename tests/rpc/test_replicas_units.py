@@ -8,7 +8,7 @@ import pytest
 
 from seer.rpc.interface._budget import Budget, Meter
 from seer.rpc.replicas._calls import FrontCall, FrontCaller
-from seer.rpc.replicas._dispatch import ANYWHERE, Waiting
+from seer.rpc.replicas._dispatch import ANYWHERE, WaitingCalls
 from seer.rpc.replicas._link import CopyLink, RunReader
 from seer.rpc.replicas._supervision import least_used, visible_gpus
 from seer.rpc.server._calls import DONE, QUEUED
@@ -25,7 +25,7 @@ def call_of(owner: FrontCaller) -> FrontCall:
     return cast("FrontCall", SimpleNamespace(owner=owner, state=QUEUED))
 
 
-def owners(waiting: Waiting, copy: int, count: int) -> str:
+def owners(waiting: WaitingCalls, copy: int, count: int) -> str:
     """Whose calls a copy takes one after the other, with turns as the front counts them."""
     found = ""
     for turn in range(1, count + 1):
@@ -38,7 +38,7 @@ def owners(waiting: Waiting, copy: int, count: int) -> str:
 
 
 def test_a_caller_that_floods_takes_one_turn_after_the_others() -> None:
-    waiting = Waiting()
+    waiting = WaitingCalls()
     flood, modest = caller("f"), caller("m")
     for _ in range(6):
         waiting.put(ANYWHERE, call_of(flood))
@@ -49,7 +49,7 @@ def test_a_caller_that_floods_takes_one_turn_after_the_others() -> None:
 
 
 def test_a_flood_for_any_copy_does_not_push_back_those_at_home() -> None:
-    waiting = Waiting()
+    waiting = WaitingCalls()
     flood, first, second = caller("f"), caller("a"), caller("b")
     for _ in range(6):
         waiting.put(ANYWHERE, call_of(flood))
@@ -60,7 +60,7 @@ def test_a_flood_for_any_copy_does_not_push_back_those_at_home() -> None:
 
 
 def test_a_copy_takes_no_calls_of_others_homes() -> None:
-    waiting = Waiting()
+    waiting = WaitingCalls()
     one, two = caller("1"), caller("2")
     waiting.put(1, call_of(one))
     waiting.put(2, call_of(two))
@@ -71,7 +71,7 @@ def test_a_copy_takes_no_calls_of_others_homes() -> None:
 
 
 def test_a_copy_that_shall_go_takes_only_what_nobody_else_can() -> None:
-    waiting = Waiting()
+    waiting = WaitingCalls()
     free, bound = caller("f"), caller("b")
     waiting.put(ANYWHERE, call_of(free))
     waiting.put(1, call_of(bound))
@@ -82,7 +82,7 @@ def test_a_copy_that_shall_go_takes_only_what_nobody_else_can() -> None:
 
 
 def test_calls_that_have_ended_are_passed_over() -> None:
-    waiting = Waiting()
+    waiting = WaitingCalls()
     owner = caller("o")
     calls = [call_of(owner) for _ in range(3)]
     for call in calls:
@@ -140,7 +140,7 @@ def test_text_that_looks_like_a_handle_is_none() -> None:
     copy = cast("CopyLink", SimpleNamespace())
     places = caller("g").places
     places.learn(b'{"result":"{\\"$seer\\":\\"handle\\",\\"id\\":\\"%s\\"}"}' % (b"a" * 32), copy)
-    assert len(places) == 0
+    assert places.at(copy) == 0
 
 
 def test_an_answer_says_how_its_call_ran() -> None:

@@ -1,6 +1,7 @@
 """The gate from outside: what can be called, by hand and through the client."""
 
 import json
+import shutil
 import subprocess
 import threading
 from collections.abc import Generator
@@ -133,6 +134,7 @@ def test_a_function_is_called_and_module_state_lasts(served: Served) -> None:
     assert 41 in gate.call("seen")
 
 
+@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
 def test_curl_can_call_a_function(served: Served) -> None:
     command = ["curl", "-s", "--unix-socket", str(served.socket_path("a"))]
     command += ["http://gate/v1/call/small", "-d", '{"args": [1]}']
@@ -140,6 +142,7 @@ def test_curl_can_call_a_function(served: Served) -> None:
     assert json.loads(out) == {"result": 2}
 
 
+@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
 def test_curl_reads_a_stream_line_by_line(served: Served) -> None:
     command = ["curl", "-s", "--unix-socket", str(served.socket_path("a"))]
     command += ["http://gate/v1/call/items", "-d", '{"args": [2]}']

@@ -449,7 +449,8 @@ literals = st.recursive(
 
 
 def tidy(doc: str) -> str:
-    """A docstring without the white space that does not show."""
+    """A docstring without the white space that does not show, and without lone surrogates."""
+    doc = doc.encode("utf-8", "replace").decode()
     return "\n".join(line.rstrip() for line in inspect.cleandoc(doc).split("\n")).strip()
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from seer.rpc._ship import client_bundle
+from seer.rpc._bundles import client_bundle
 from seer.rpc.interface._schema import Schema
 from seer.rpc.library._stub import render
 from tests.rpc.serving import Served, serving
@@ -129,7 +129,7 @@ def run_agent(served: Served, folder: Path, script: str, *flags: str) -> str:
         env={"SEER_GATE_INTERFACE": f"path:{served.socket_path('a')}"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from seer.rpc._ship import client_bundle
+from seer.rpc._bundles import client_bundle
 from seer.rpc.interface._load import load
 from seer.rpc.interface._schema import Schema
 from seer.rpc.library._stub import render
@@ -167,7 +167,7 @@ def check(folder: Path, *files: str) -> list[dict[str, Any]]:
         env=os.environ,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=280,
         check=False,
     )
     diagnostics: list[dict[str, Any]] = json.loads(done.stdout)["generalDiagnostics"]

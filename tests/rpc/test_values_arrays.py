@@ -265,7 +265,7 @@ def test_frames_for_plain_json_are_lists_per_column() -> None:
 
     assert plain(pd.DataFrame({"a": [1, 2], 3: ["x", None]})) == {"a": [1, 2], "3": ["x", None]}
     assert plain(pd.Series([1, 2])) == [1, 2]
-    with pytest.raises(ResultError, match="two columns of one name"):
+    with pytest.raises(ResultError, match="duplicate column names"):
         plain(pd.DataFrame([[1, 2]], columns=["a", "a"]))
 
 

@@ -160,7 +160,7 @@ def test_tensors_are_sent_where_numpy_is_not_installed(tmp_path: Path) -> None:
         env={"PYTHONPATH": str(tmp_path), "PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
     )
     assert done.stdout.split() == ["4"], done.stderr
 

@@ -10,15 +10,9 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol, cast
 
-from seer.errors import (
-    GateBusyError,
-    GateError,
-    InterfaceDiedError,
-    ProtocolError,
-    SandboxLostError,
-    ServeError,
-)
+from seer.errors import ProtocolError, SandboxLostError, ServeError
 
+from .client._remote import error_from
 from .client._responses import Response, ResponseReader
 from .interface._budget import Budget
 from .wire._protocol import WireError
@@ -43,7 +37,7 @@ class GateControl:
         self._connect = connect
 
     async def ready(self) -> dict[str, Any]:
-        """Wait until the interface is loaded; its `schema` (JSON) and `warnings`.
+        """Wait until the interface is loaded, and return its `schema` (JSON) and `warnings`.
 
         Raises:
             ServeError: It could not be loaded.
@@ -65,7 +59,7 @@ class GateControl:
         await self._ask("POST", f"/v1/remove/{name}")
 
     async def reload(self) -> dict[str, Any]:
-        """Load the interface file again; the new `schema` and `warnings`.
+        """Load the interface file again, and return the new `schema` and `warnings`.
 
         Raises:
             ServeError: The file cannot be served. The gate continues to serve what it had loaded.
@@ -149,6 +143,7 @@ class CallFollow:
         dropped: How many calls from before the follow the gate no longer has.
         lost: How many calls since then could not be recorded.
         why: Why the last of them could not be recorded.
+        running: How many calls of each function had not ended at the last `flush`.
     """
 
     def __init__(
@@ -162,12 +157,15 @@ class CallFollow:
         self.dropped = dropped
         self.lost = 0
         self.why = ""
+        self.running: dict[str, int] = {}
+        self._after = 0
+        self._files: list[int | str] = []
         self._ask = ask
         self._id = identifier
         self._read = read
 
     async def add(self, callers: Sequence[str]) -> int:
-        """Follow more callers; how many of their calls the gate no longer has."""
+        """Follow more callers, and return how many of their calls the gate no longer has."""
         found = await self._ask("POST", f"/v1/follow/{self._id}", {"callers": list(callers)})
         return found["dropped"]
 
@@ -175,31 +173,35 @@ class CallFollow:
         """The lines of calls as they are made, each with the offset of its end.
 
         Asking for the next batch tells the gate that the last one was taken, with its large values.
-        A batch may be empty if calls were lost.
+        A batch may be empty if calls were lost. After an error, the next iterator goes on.
         """
-        after = 0
-        files: list[int | str] = []
         while True:
-            position = {"after": after, "files": files, "lost": self.lost}
+            position = {"after": self._after, "files": self._files, "lost": self.lost}
             found = await self._ask("POST", f"/v1/records/{self._id}", position)
             self.lost, self.why = found["lost"], found["why"]
             batch: list[tuple[int, dict[str, Any]]] = []
-            files = []
+            after, files = self._after, list[int | str]()
             for line in found["lines"]:
                 after += len(line.encode("utf-8", "surrogatepass")) + 1
                 record: dict[str, Any] = json.loads(line)
                 files += _files(record)
                 batch.append((after, record))
             yield batch
+            self._after, self._files = after, files
 
     async def read(self, file: int | str) -> bytes:
         """A large value of a line in the current batch, by the number of its file."""
         return await self._read(self._id, file)
 
     async def flush(self) -> int:
-        """Let the gate write every answered call; the offset at which the lines then end."""
-        found = await self._ask("POST", f"/v1/flush/{self._id}", None)
+        """Let the gate write every answered call, and return the offset where the lines then end.
+
+        Calls that are made after the first flush are not part of the follow.
+        """
+        found = await self._ask("POST", f"/v1/flush/{self._id}", {"last": True})
         self.lost, self.why = found["lost"], found["why"]
+        # A gate of an earlier version does not say it.
+        self.running = found.get("running", {})
         return found["end"]
 
     async def close(self) -> None:
@@ -223,16 +225,11 @@ def is_blob(value: object) -> bool:
 
 def _error(response: Response) -> Exception:
     found: dict[str, Any] = json.loads(bytes(response.text))["error"]
-    message = found["message"]
-    if found["type"] == "ServeError":
-        return ServeError(
-            message,
-            file=found.get("file", ""),
-            line=found.get("line"),
-            remote_traceback=found.get("remote_traceback", ""),
-        )
-    if found["type"] == "InterfaceDiedError":
-        return InterfaceDiedError(message)
-    if found["type"] == "GateBusyError":
-        return GateBusyError(message)
-    return ProtocolError(message) if found["type"] == "ProtocolError" else GateError(message)
+    if found["type"] != "ServeError":
+        return error_from(response.text)
+    return ServeError(
+        found["message"],
+        file=found.get("file", ""),
+        line=found.get("line"),
+        remote_traceback=found.get("remote_traceback", ""),
+    )

@@ -1,8 +1,8 @@
 """The address of a gate, and how to connect to it.
 
-`path:/run/seer/gates/tools.sock` is a Unix socket to connect to. `fd:N` is a door: a connected
-descriptor that hands out connections, for jails that may not connect by themselves. The client
-writes a byte to it and gets a connected socket back.
+`path:/run/seer/gates/tools.sock` is a Unix socket to connect to. `fd:N` is a connector: a connected
+descriptor that hands out connections, for jails whose programs may not connect themselves. The
+client writes a byte to it and gets a connected socket back.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..wire._protocol import CANNOT_PASS
 PREFIX = "SEER_GATE_"
 _ATTEMPTS = 20
 _BUSY = {b"-%d" % number: number for number in (errno.EAGAIN, *CANNOT_PASS)}
-"""What a door answers if it cannot make or pass a connection just now, and the error number."""
+"""Error numbers, by the answer of a connector that cannot make or pass a connection just now."""
 
 
 def from_environment(name: str) -> str:
@@ -51,7 +51,7 @@ def connect(address: str) -> socket.socket:
         if kind == "path" and rest:
             return _connect_path(rest)
         if kind == "fd" and rest.isdigit():
-            return _through_door(int(rest))
+            return _through_connector(int(rest))
     except OSError as error:
         if error.errno not in CANNOT_PASS:
             raise
@@ -91,22 +91,23 @@ def _connect_path(path: str) -> socket.socket:
     return connected
 
 
-def _through_door(fd: int) -> socket.socket:
+def _through_connector(fd: int) -> socket.socket:
     try:
-        door = socket.socket(fileno=os.dup(fd))
+        connector = socket.socket(fileno=os.dup(fd))
     except OSError as error:
         if error.errno in CANNOT_PASS:
             raise
         raise InterfaceDiedError(
-            f"the gate's door, descriptor {fd}, is not open in this process ({error.strerror}):"
-            " start programs with close_fds=False, or call from the session's main process"
+            f"the gate's connector, descriptor {fd}, is not open in this process"
+            f" ({error.strerror}): start programs with close_fds=False, or call from the session's"
+            " main process"
         ) from None
     note = b""
     try:
-        door.setblocking(True)
+        connector.setblocking(True)
         for attempt in range(_ATTEMPTS):
-            door.send(b"c")
-            note, ancillary, flags, _ = door.recvmsg(16, socket.CMSG_SPACE(4))
+            connector.send(b"c")
+            note, ancillary, flags, _ = connector.recvmsg(16, socket.CMSG_SPACE(4))
             for descriptor in received(ancillary):
                 return socket.socket(fileno=descriptor)
             if flags & LOST:
@@ -116,14 +117,14 @@ def _through_door(fd: int) -> socket.socket:
             # The gate's queue of new connections is full, or it lacks descriptors.
             time.sleep(0.01 * attempt)
     except OSError as error:
-        raise InterfaceDiedError(f"the gate's door is closed ({error.strerror})") from None
+        raise InterfaceDiedError(f"the gate's connector is closed ({error.strerror})") from None
     finally:
-        door.close()
+        connector.close()
     if note in _BUSY:
         raise _busy(_BUSY[note])
     if not note:
-        raise InterfaceDiedError("the gate's door is closed: the sandbox has ended")
+        raise InterfaceDiedError("the gate's connector is closed: the sandbox has ended")
     raise InterfaceDiedError(
-        f"the gate's door opened no connection ({note.decode('ascii', 'replace')}): the interface"
-        " has ended, or the sandbox that served it"
+        f"the gate's connector opened no connection ({note.decode('ascii', 'replace')}): the"
+        " interface has ended, or the sandbox that served it"
     )

@@ -28,7 +28,7 @@ MARGIN = 5.0
 """Seconds after the deadline in which the gate itself should answer."""
 
 
-class Retry:
+class TryAgain:
     """The decision to try again after `delay` seconds; with a new id if `renewed`."""
 
     __slots__ = ("delay", "renewed")
@@ -85,7 +85,7 @@ class Attempts:
             )
         return left
 
-    def lost(self, error: OSError, *, sent: bool) -> Retry:
+    def lost(self, error: OSError, *, sent: bool) -> TryAgain:
         """Decide after the connection broke.
 
         Raises:
@@ -98,7 +98,7 @@ class Attempts:
                 f"{self._function}() was lost: the connection to the gate broke {self._losses}"
                 f" times ({error})"
             ) from None
-        return Retry(0.0 if self._losses == 1 else 0.01 * self._losses)
+        return TryAgain(0.0 if self._losses == 1 else 0.01 * self._losses)
 
     def silent(self) -> GateError:
         """The error for a gate that sent nothing for too long."""
@@ -115,7 +115,7 @@ class Attempts:
         """The error for a gate that is gone."""
         return self._lost(error) if self._uncertain else error
 
-    def answered(self, response: Response) -> Retry | None:
+    def answered(self, response: Response) -> TryAgain | None:
         """Decide after a response; None if it carries the result.
 
         Raises:
@@ -132,7 +132,7 @@ class Attempts:
                     " was being started"
                 )
             self._delay = min(self._delay * 1.5, 0.25)
-            return Retry(self._delay)
+            return TryAgain(self._delay)
         if self._uncertain:
             if isinstance(error, InterfaceRestartedError):
                 raise AskIdempotent(self._lost(error))
@@ -146,10 +146,10 @@ class Attempts:
             # A frame that refers to its own exception is a cycle, which only the collector frees.
             del error
 
-    def made_again(self) -> Retry:
+    def made_again(self) -> TryAgain:
         """Begin again with a new id, because the function is idempotent."""
         self._uncertain = False
-        return Retry(0.0, renewed=True)
+        return TryAgain(0.0, renewed=True)
 
     def _lost(self, error: GateError) -> CallLostError:
         return CallLostError(

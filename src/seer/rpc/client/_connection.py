@@ -5,36 +5,29 @@
 
 from __future__ import annotations
 
-import os
 import select
 import socket
 import struct
 import time
 from collections import deque
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from ...errors import GateBusyError, ProtocolError
 from ..wire._descriptors import LOST, SPACE, close_all, received, rights
+from ..wire._polling import BriefPolling
 from ..wire._protocol import CANNOT_PASS, WireError
 from ._drive import Wait, drive
 from ._mappings import Mapping
 from ._responses import Response, ResponseReader
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from ._drive import Steps
 
     Received = tuple[bytes, list[tuple[int, int, bytes]], int]
 
 _READ_SIZE = 65536
 _monotonic = time.monotonic
-AWAKE = 0.0001
-"""Seconds that a call polls for its response before it sleeps."""
-REST = 8
-"""Calls that sleep at once after polling found nothing. The number doubles each time that polling
-finds nothing, and halves each time that it finds the response."""
-LONGEST_REST = 4096
 SILENCE = 600.0
 """Seconds without a sign of life after which a gate counts as gone. One comes every ten seconds."""
 
@@ -55,10 +48,8 @@ class Connection:
 
     __slots__ = (
         "_mappings",
-        "_naps",
-        "_poll",
+        "_polling",
         "_reader",
-        "_rest",
         "_timeout",
         "_usual",
         "blocking",
@@ -78,10 +69,9 @@ class Connection:
         self._reader = ResponseReader()
         self._mappings: dict[int, Mapping] = {}
         self._timeout = 0.0
-        self._naps = 0
-        self._rest = REST
-        self._poll = select.poll()
-        self._poll.register(connected.fileno(), select.POLLIN)
+        poll = select.poll()
+        poll.register(connected.fileno(), select.POLLIN)
+        self._polling = BriefPolling(partial(poll.poll, 0))
         if blocking:
             self._wait_at_most(SILENCE)
         else:
@@ -129,7 +119,7 @@ class Connection:
             raise
         self.sent = True
         if self.blocking:
-            self._poll_or_rest()
+            self._polling.events()
         return (yield from self._read(patience))
 
     def exchange_small(self, message: bytes) -> bytes | Response:
@@ -146,7 +136,7 @@ class Connection:
         self.sent = False
         connected.sendall(message)
         self.sent = True
-        self._poll_or_rest()
+        self._polling.events()
         data, ancillary, flags, _ = connected.recvmsg(_READ_SIZE, SPACE)
         head, _, text = data.partition(b"\r\n\r\n")
         if head == b"%s%d" % (self._usual, len(text)) and not ancillary:
@@ -156,27 +146,6 @@ class Connection:
         if known is not None:
             self._usual = known[0]
         return response
-
-    def _poll_or_rest(self) -> None:
-        """Poll for the response for a moment before the thread sleeps.
-
-        Waking a sleeping core takes longer than a small call does. Yielding in between lets the
-        gate run where both share a core. If nothing comes, the next calls do not poll: where many
-        callers wait, polling takes time from those that have work to do.
-        """
-        if self._naps:
-            self._naps -= 1
-            return
-        poll = self._poll.poll
-        until = _monotonic() + AWAKE
-        # By the clock, not by number: if other threads wait for the core, yielding takes a while.
-        while _monotonic() < until:
-            if poll(0):
-                self._rest = max(self._rest // 2, REST)
-                return
-            os.sched_yield()
-        self._naps = self._rest
-        self._rest = min(2 * self._rest, LONGEST_REST)
 
     def _send(self, parts: list[Any], descriptors: list[int]) -> Steps[None]:
         first = True
@@ -192,7 +161,7 @@ class Connection:
                 view = view[sent:]
 
     def _send_with(self, data: memoryview, descriptors: list[int]) -> int:
-        """Send bytes, with descriptors on the first; how many bytes were sent.
+        """Send bytes, with descriptors on the first, and return how many bytes were sent.
 
         Raises:
             CannotPass: Descriptors cannot be passed just now.

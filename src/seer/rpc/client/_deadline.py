@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import time
 from _contextvars import ContextVar
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 _until: ContextVar[float] = ContextVar("seer_deadline", default=0.0)
 
@@ -34,12 +30,7 @@ class deadline:
         outer = _until.get()
         self._token = _until.set(min(until, outer) if outer else until)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         _until.reset(self._token)
 
 

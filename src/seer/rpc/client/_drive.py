@@ -7,12 +7,11 @@ on. A driver waits and resumes it: `drive` blocks the calling thread, `adrive` a
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Generator
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Generator
-    from typing import TypeVar
 
     _T = TypeVar("_T")
     Steps = Generator["Wait", None, _T]
@@ -36,7 +35,7 @@ class Wait:
 
 
 def drive(steps: Steps[_T]) -> _T:
-    """Run an exchange on the calling thread; its result.
+    """Run an exchange on the calling thread, and return its result.
 
     Its sockets block and have their own timeout. If one would block, its timeout is over.
     """
@@ -56,7 +55,10 @@ def drive(steps: Steps[_T]) -> _T:
 
 
 async def adrive(steps: Steps[_T]) -> _T:
-    """Run an exchange in the running event loop; its result. Its sockets do not block."""
+    """Run an exchange in the running event loop, and return its result.
+
+    Its sockets do not block.
+    """
     import asyncio
 
     try:

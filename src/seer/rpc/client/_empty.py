@@ -1,1 +1,1 @@
-"""The `__init__` of packages in the client's bundle (see `seer.rpc._ship`)."""
+"""The `__init__` of packages in the client's bundle (see `seer.rpc._bundles`)."""

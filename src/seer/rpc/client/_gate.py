@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ...errors import GateError, ProtocolError
 from ..values._codec import (
-    _dump,  # pyright: ignore[reportPrivateUsage]
     decode,
     decode_result,
     encode_call,
+    write_json,
 )
 from ..values._pack import LEAVES
 from ..wire._chunks import ChunkReader, split_chunk
@@ -23,9 +24,6 @@ from ._remote import error_from
 from ._requests import Arguments
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-    from typing import Any
-
     from ._drive import Steps
     from ._responses import Response
 
@@ -109,7 +107,10 @@ class Gate(Link):
         *,
         tensors: bool = False,
     ) -> Iterator[Any]:
-        """Call an exposed generator; its items as they arrive. Leaving the loop cancels it."""
+        """Call an exposed generator, and yield the items as they arrive.
+
+        Leaving the loop cancels it.
+        """
         stream = _Stream(
             self, function, lambda: self._encode(function, args, kwargs or {}), tensors=tensors
         )
@@ -207,8 +208,8 @@ class Gate(Link):
         if not self.fixed:
             self.settle_address()
         if plain:
-            text = _dump({"args": list(args), "kwargs": dict(kwargs)}).encode("utf-8", "replace")
-            return Arguments(text, (), shared=self.shared)
+            text = write_json({"args": list(args), "kwargs": dict(kwargs)})
+            return Arguments(text.encode("utf-8", "replace"), (), shared=self.shared)
         buffers: list[Any] = []
         text = encode_call(function, args, kwargs, buffers, extra=_write_handle)
         return Arguments(text, buffers, shared=self.shared)
@@ -247,7 +248,7 @@ class Gate(Link):
         If its response is unusual in any way, `exchange` continues from there.
         """
         try:
-            text = b"[%s,{}]" % _dump(list(args)).encode()
+            text = b"[%s,{}]" % write_json(list(args)).encode()
             connection = self.idle.pop()
         except (ValueError, IndexError):
             # Huge numbers and lone surrogates need the full encoder. If another thread has taken

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...errors import HandleError
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from ._gate import Gate
 
 

@@ -14,14 +14,15 @@ import os
 import weakref
 from _contextvars import ContextVar
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Self
 
 from ...errors import GateBusyError, GateError, InterfaceDiedError, ProtocolError
 from ..values._codec import decode
 from ..wire._protocol import HELLO, VERSION, WireError
 from ._address import connect as open_connection
 from ._address import from_environment
-from ._attempts import AskIdempotent, Attempts, Retry
+from ._attempts import AskIdempotent, Attempts, TryAgain
 from ._connection import SILENCE, CannotPass, Connection
 from ._deadline import current, deadline
 from ._drive import Wait, drive
@@ -29,8 +30,6 @@ from ._requests import Arguments
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable
-    from typing import Any, Self
 
     from ._drive import Steps
     from ._responses import Response
@@ -77,13 +76,15 @@ class Link:
 
     def after_fork(self) -> None:
         """In a forked process: close the parent's connections, and use other call ids."""
-        _close_all(self.idle, self.async_idle)
+        self.close()
         self._tag = os.urandom(6).hex()
         self._numbers = itertools.count(1)
 
     def close(self) -> None:
-        """Close all connections. The next call opens new ones."""
-        _close_all(self.idle, self.async_idle)
+        """Close all idle connections. The next call opens new ones."""
+        for connections in (self.idle, self.async_idle):
+            while (connection := taken(connections)) is not None:
+                connection.close()
 
     def __enter__(self) -> Self:
         return self
@@ -168,7 +169,7 @@ class Link:
                             raise
                         # The gate may have no room for more descriptors.
                         arguments.go_inline()
-                        retry = Retry(0.0)
+                        retry = TryAgain(0.0)
                     if retry is None:
                         return outcome, connection
                 outcome = None
@@ -187,7 +188,7 @@ class Link:
         attempts: Attempts,
         arguments: Arguments,
     ) -> Steps[Response | BaseException]:
-        """Send a call once; the response, or the exception."""
+        """Send a call once, and return the response or the exception."""
         try:
             head = self._head(connection, path, call, attempts)
             patience = attempts.patience or SILENCE
@@ -207,7 +208,7 @@ class Link:
         error: BaseException,
         *,
         resend: bool = False,
-    ) -> Retry:
+    ) -> TryAgain:
         """Close a connection that failed, and decide whether to try again.
 
         Args:
@@ -242,7 +243,7 @@ class Link:
 
     def _judge(
         self, attempts: Attempts, response: Response, connection: Connection, function: str
-    ) -> Steps[Retry | None]:
+    ) -> Steps[TryAgain | None]:
         """Decide what a response means; None if it carries the result."""
         self.note_epoch(response)
         try:
@@ -335,7 +336,7 @@ class Link:
         self.lines = {}
 
     def ask(self, method: str, path: str) -> Any:
-        """Make a request that is answered at once and may be repeated; the result."""
+        """Make a request that is answered at once and may be repeated, and return the result."""
         return drive(self._ask(method, path, blocking=True))
 
     def _ask(self, method: str, path: str, *, blocking: bool) -> Steps[Any]:
@@ -395,13 +396,6 @@ def taken(connections: list[Connection]) -> Connection | None:
         return connections.pop()
     except IndexError:
         return None
-
-
-def _close_all(*lists: list[Connection]) -> None:
-    """Close idle connections."""
-    for connections in lists:
-        while (connection := taken(connections)) is not None:
-            connection.close()
 
 
 def _close_at_exit() -> None:

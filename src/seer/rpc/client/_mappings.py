@@ -12,13 +12,10 @@ import mmap
 import os
 import struct
 import weakref
-from typing import TYPE_CHECKING
+from collections import deque
+from typing import Any
 
-from ..wire._protocol import Piece, WireError
-
-if TYPE_CHECKING:
-    from collections import deque
-    from typing import Any
+from ..wire._protocol import SLOT_ALIGN, Piece, WireError, aligned
 
 _ADD_SEALS = 1033
 _SEALS = 1 | 2 | 4 | 8  # seal, shrink, grow, write
@@ -98,7 +95,7 @@ def _has_own_pages(memory: mmap.mmap, size: int) -> bool:
 
 
 def _finds_own(fd: int, address: int, count: int) -> bool:
-    """The same from the page map, read as a whole."""
+    """Like `_has_own_pages`, for older kernels: reads the whole page map."""
     import numpy
 
     try:
@@ -128,7 +125,7 @@ def sealed_memfd(buffers: list[Any]) -> tuple[int, list[Piece]] | None:
     try:
         for buffer in buffers:
             view = memoryview(buffer).cast("B")
-            end = (end + 63) // 64 * 64
+            end = aligned(end, SLOT_ALIGN)
             pieces.append(Piece("m", 0, end, len(view)))
             done = 0
             # Writing takes half the time of filling a new mapping.

@@ -1,4 +1,4 @@
-"""The `__init__` of the client's bundle, for `from _seer_gate import connect` (see `_ship`)."""
+"""The `__init__` of the client's bundle, for `from _seer_gate import connect` (see `_bundles`)."""
 
 from __future__ import annotations
 

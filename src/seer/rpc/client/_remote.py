@@ -8,14 +8,11 @@ exception, so that `except ValueError` works.
 from __future__ import annotations
 
 import builtins
-from typing import TYPE_CHECKING
+from typing import Any
 
 from ...errors import GateError, ProtocolError, RemoteError
 from ..values._codec import parse_json
 from ..wire._protocol import STATUS
-
-if TYPE_CHECKING:
-    from typing import Any
 
 _KNOWN = {kind.__name__: kind for kind in STATUS}
 _classes: dict[tuple[str, tuple[str, ...]], type[RemoteError]] = {}

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import Any
 
-from ..wire._protocol import FRAMES_TYPE, INLINE_ALIGN, Piece, aligned, format_pieces
+from ..wire._descriptors import close_each
+from ..wire._protocol import FRAMES_TYPE, INLINE_ALIGN, Piece, RemoteBuffer, aligned, format_pieces
 from ._mappings import sealed_memfd
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
 
 SEND_SHARED_FROM = 1 << 20
 """Arguments of at least this many bytes are sent in a memfd. Below that, the socket is as fast."""
@@ -76,13 +73,10 @@ class Arguments:
 
     def close(self) -> None:
         """Close the memfds."""
-        while self.memfds:
-            os.close(self.memfds.pop())
+        close_each(self.memfds)
 
 
 def _host_view(buffer: Any) -> memoryview:
-    if hasattr(buffer, "copy_into"):
-        copy = bytearray(buffer.nbytes)
-        buffer.copy_into(memoryview(copy))
-        return memoryview(copy)
+    if isinstance(buffer, RemoteBuffer):
+        return memoryview(buffer.copied())
     return memoryview(buffer).cast("B")

@@ -87,7 +87,7 @@ class ResponseReader:
         self._json_size = 0
 
     def feed(self, data: bytes) -> Response | None:
-        """Add bytes; the response once it is complete, or once the head of a stream is.
+        """Add bytes, and return the response once it, or the head of a stream, is complete.
 
         Raises:
             WireError: It is not a response of the gate.
@@ -146,7 +146,7 @@ class ResponseReader:
         return None if self._body is None else memoryview(self._body)[self._filled :]
 
     def filled(self, count: int) -> Response | None:
-        """Note that `count` bytes were read into `room`; the response once it is complete."""
+        """Note that `count` bytes were read into `room`, and return the response once complete."""
         self._filled += count
         response, body = self._value, self._body
         if response is None or body is None or self._filled < self._wanted:

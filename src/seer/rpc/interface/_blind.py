@@ -10,10 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping
 
 _SHORTEST = 4
 """Shorter parts of a name (`org`, `v2`) are not replaced, because they are often ordinary words."""
@@ -40,7 +37,9 @@ class Scrubber:
                 for escaped in (True, False)
             }
         )
-        self._replace_bytes = _byte_replacers(self._aliases)
+        self._replace_bytes = [
+            _byte_replacer(self._aliases, encoding) for encoding in _ENCODINGS if self._aliases
+        ]
 
     def text(self, text: str) -> str:
         """The text with aliases in place of hidden names."""
@@ -88,10 +87,6 @@ def _pattern(spelling: str) -> str:
         return text
     after = r"[^\W\d_]" if len(spelling) >= _VERSIONED else r"[^\W_]"
     return rf"(?<![^\W_]){text}(?!{after})"
-
-
-def _byte_replacers(aliases: Mapping[str, str]) -> list[Callable[[bytes], bytes]]:
-    return [_byte_replacer(aliases, encoding) for encoding in _ENCODINGS] if aliases else []
 
 
 def _byte_replacer(aliases: Mapping[str, str], encoding: str) -> Callable[[bytes], bytes]:

@@ -8,12 +8,9 @@ meters: of the whole interface, of its function and of its caller.
 from __future__ import annotations
 
 from _thread import allocate_lock
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from seer.errors import BudgetExceededError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 FIELDS = ("calls", "seconds", "gpu_seconds", "bytes")
 WIDTH = len(FIELDS)

@@ -1,77 +1,52 @@
-"""Describes exposed functions: makes the schema from Python functions.
-
-Signatures are read from the code objects, because importing `inspect` would take a good part of an
-interface's start-up time.
-"""
+"""Describes exposed functions: makes the schema from Python functions."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import ast
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
+from seer.errors import ServeError
 from seer.rpc.values._annotations import Parser, annotation_note, resolve
 from seer.rpc.values._convert import Compiler, Mismatch
 from seer.rpc.values._hints import ANY, Hint, UnsupportedHintError, literal_hint
 from seer.rpc.values._kinds import KINDS
-from seer.rpc.values._types import SERVER_DEFAULT, default_text, describe_classes
+from seer.rpc.values._types import (
+    SERVER_DEFAULT,
+    Field,
+    TypeDef,
+    default_text,
+    describe_classes,
+)
 
-from ._expose import unwrap
-from ._schema import Function, Parameter
+from ._expose import Options, unwrap
+from ._schema import Function, Parameter, ParameterKind
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from typing import Any
-
-    from seer.rpc.values._types import Field, TypeDef
-
-    from ._options import Options
-    from ._schema import ParameterKind
-
-_ASYNC = 0x80 | 0x200
-_GENERATOR = 0x20 | 0x200
-_VARARGS, _VARKEYWORDS = 0x04, 0x08
+_ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+_GENERATOR = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 
 RESERVED = frozenset({"budget", "last_call"})
 """Names that a generated library defines itself."""
 _TYPE_NAMES = frozenset(
-    {
-        "bool",
-        "bytes",
-        "complex",
-        "dict",
-        "float",
-        "frozenset",
-        "int",
-        "list",
-        "object",
-        "set",
-        "str",
-    }
-    | {"tuple", "type", "Any", "Handle", "Iterator", "Literal", "Mapping", "Sequence"}
+    {"bool", "bytes", "complex", "dict", "float", "frozenset", "int", "list", "object", "set"}
+    | {"str", "tuple", "type", "Any", "Handle", "Iterator", "Literal", "Mapping", "Sequence"}
     | {kind.root for kind in KINDS}
 )
-_MISSING = object()
-
-
-class Problem(Exception):
-    """The problems of an interface's signatures.
-
-    Attributes:
-        line: The line of the first problem.
-    """
-
-    def __init__(self, found: list[tuple[int, str]]) -> None:
-        (self.line, text), *more = found
-        super().__init__(text + "".join(f"\n  line {line}: {other}" for line, other in more))
+"""Names that the hints in a generated library use."""
+_MISSING = inspect.Parameter.empty
 
 
 def describe_functions(
-    exposed: Sequence[tuple[Callable[..., Any], Options]], parser: Parser, warnings: list[str]
+    path: str, exposed: Sequence[tuple[Callable[..., Any], Options]], warnings: list[str]
 ) -> tuple[dict[str, Function], dict[str, TypeDef]]:
-    """Describe functions, and the classes that their hints name.
+    """Describe the functions of a file, and the classes that their hints name.
 
     Raises:
-        Problem: There are problems; it has all of them.
+        ServeError: There are problems; it has all of them.
     """
+    parser = Parser()
+    first_line = exposed[0][0].__code__.co_firstlineno
     functions: dict[str, Function] = {}
     problems: list[tuple[int, str]] = []
     for target, options in exposed:
@@ -88,13 +63,12 @@ def describe_functions(
     try:
         types = describe_classes(parser)
     except UnsupportedHintError as error:
-        raise Problem([*problems, (exposed[0][0].__code__.co_firstlineno, str(error))]) from None
+        raise _serve_error(path, [*problems, (first_line, str(error))]) from None
     for name in sorted(types.keys() & (functions.keys() | _TYPE_NAMES | RESERVED)):
         line = functions.get(name, next(iter(functions.values()))).line
         problems.append((line, f"the class {name} in a hint needs another name; {name!r} is taken"))
     if problems:
-        raise Problem(problems)
-    line = exposed[0][0].__code__.co_firstlineno if exposed else 0
+        raise _serve_error(path, problems)
     for definition in types.values():
         # The libraries of these classes check their fields, and know their defaults.
         foreign = hasattr(definition.cls, "__pydantic_fields__") or hasattr(
@@ -104,7 +78,7 @@ def describe_functions(
             told = _accept_default(field, types, stays=foreign)
             if told:
                 where = f"the default of field {field.name!r} of {definition.name}"
-                warnings.append(f"{line}: {where} {told}")
+                warnings.append(f"{first_line}: {where} {told}")
     for function in functions.values():
         function.types = types
         for parameter in function.parameters:
@@ -113,6 +87,12 @@ def describe_functions(
                 where = f"{function.name}(): the default of {parameter.name!r}"
                 warnings.append(f"{function.line}: {where} {told}")
     return functions, types
+
+
+def _serve_error(path: str, problems: list[tuple[int, str]]) -> ServeError:
+    (line, text), *more = problems
+    text += "".join(f"\n  line {at}: {other}" for at, other in more)
+    return ServeError(text, file=path, line=line)
 
 
 def _accept_default(
@@ -125,8 +105,6 @@ def _accept_default(
     """
     if place.default is None or place.default == SERVER_DEFAULT:
         return ""
-    import ast
-
     value, hint = ast.literal_eval(place.default), place.hint
     try:
         Compiler(types).compile(hint)(value)
@@ -165,7 +143,8 @@ class _Reader:
         self._check_name()
         flags = self.code.co_flags | self.target.__code__.co_flags
         streams, returns = self._returns(bool(flags & _GENERATOR))
-        parameters = [self._parameter(*found) for found in self._signature()]
+        signature = inspect.signature(self.inner, follow_wrapped=False)
+        parameters = [self._parameter(found) for found in signature.parameters.values()]
         if self.options.batch > 1:
             returns = self._batch(parameters, streams, returns)
         return Function(
@@ -195,24 +174,9 @@ class _Reader:
                 "addresses and the name of a tool"
             )
 
-    def _signature(self) -> Iterator[tuple[str, ParameterKind, Any]]:
-        code, names = self.code, self.code.co_varnames
-        count, only, keyword = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount
-        defaults: tuple[Any, ...] = self.inner.__defaults__ or ()
-        padded = (_MISSING,) * (count - len(defaults)) + defaults
-        for i in range(count):
-            yield names[i], "positional_only" if i < only else "positional_or_keyword", padded[i]
-        rest = count + keyword
-        if code.co_flags & _VARARGS:
-            yield names[rest], "var_positional", _MISSING
-            rest += 1
-        keyword_defaults: dict[str, Any] = self.inner.__kwdefaults__ or {}
-        for name in names[count : count + keyword]:
-            yield name, "keyword_only", keyword_defaults.get(name, _MISSING)
-        if code.co_flags & _VARKEYWORDS:
-            yield names[rest], "var_keyword", _MISSING
-
-    def _parameter(self, name: str, kind: ParameterKind, default: Any) -> Parameter:
+    def _parameter(self, found: inspect.Parameter) -> Parameter:
+        name, default = found.name, found.default
+        kind = cast("ParameterKind", found.kind.name.lower())
         hint, note = ANY, ""
         if name not in self.annotations:
             star = {"var_positional": "*", "var_keyword": "**"}.get(kind, "")

@@ -11,27 +11,89 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar, overload
 
 from seer.errors import ModelError, ServeError
 
-from ._options import Options
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any, TypeVar, overload
-
-    F = TypeVar("F", bound=Callable[..., Any])
-    T = TypeVar("T")
-else:
-
-    def overload(_function: object) -> None:
-        """Replaces that of `typing`, which is slow to import and does nothing at run time."""
-
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 CONTEXT = "__seer_interface__"
 """The global of an interface module that holds its `Context`."""
 MARK = "__seer_exposed__"
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Options:
+    """How a function may be called.
+
+    Attributes:
+        timeout: Seconds that one call may run, even if its caller would wait longer; None for no
+            limit.
+        max_calls: How many calls are served in all; None for no limit.
+        max_concurrency: How many calls run at once. By default, functions that are not async share
+            one lane, so that module state is safe without locks. With `batch`, calls are not
+            collected: each runs at once on its own thread, with lists of one item. That is for a
+            function that itself combines concurrent calls.
+        batch: Up to this many concurrent calls are collected into one call of the function, which
+            takes lists: a parameter hinted `list[T]` has a `T` from each call, the calls of a batch
+            share all other parameters, and the result is a list with one item per call. The
+            default of a batched parameter is a tuple with the item for a call that leaves it out.
+            1 for no batching.
+        batch_wait: Seconds that a call waits for others to join its batch.
+        cost: What one call takes from a budget's `calls`.
+        idempotent: Whether a call that was lost in a crash may be made again.
+        stateful: Whether calls depend on the state that earlier calls left, so that a caller must
+            stay with one copy of the interface.
+    """
+
+    timeout: float | None = None
+    max_calls: int | None = None
+    max_concurrency: int | None = None
+    batch: int = 1
+    batch_wait: float = 0.005
+    cost: float = 1
+    idempotent: bool = False
+    stateful: bool = True
+
+    def __post_init__(self) -> None:
+        if self.timeout is not None:
+            _check_number("timeout", self.timeout, above=0)
+        if self.max_calls is not None:
+            _check_count("max_calls", self.max_calls)
+        if self.max_concurrency is not None:
+            _check_count("max_concurrency", self.max_concurrency)
+        _check_count("batch", self.batch)
+        _check_number("batch_wait", self.batch_wait)
+        _check_number("cost", self.cost)
+        _check_flag("idempotent", self.idempotent)
+        _check_flag("stateful", self.stateful)
+
+    def to_json(self) -> dict[str, Any]:
+        """The options that are not the default."""
+        return {
+            one.name: value
+            for one in fields(self)
+            if (value := getattr(self, one.name)) != one.default
+        }
+
+
+def _check_number(name: str, value: Any, *, above: float | None = None) -> None:
+    if type(value) not in (int, float) or not 0 <= value < float("inf") or value == above:
+        least = "more than 0" if above is not None else "0 or more"
+        raise ValueError(f"expose({name}={value!r}): it must be a number, {least}")
+
+
+def _check_count(name: str, value: Any) -> None:
+    if type(value) is not int or value < 1:
+        raise ValueError(f"expose({name}={value!r}): it must be a whole number, 1 or more")
+
+
+def _check_flag(name: str, value: Any) -> None:
+    if type(value) is not bool:
+        raise ValueError(f"expose({name}={value!r}): it must be True or False")
 
 
 class Context:
@@ -63,7 +125,7 @@ _latest = _outside
 
 
 def enter(context: Context) -> Context:
-    """Make `context` the one that helper modules use; the one before."""
+    """Make `context` the one that helper modules use, and return the previous one."""
     global _latest
     before, _latest = _latest, context
     return before
@@ -83,7 +145,7 @@ def _context() -> Context:
 @overload
 def expose(function: F, /) -> F: ...
 @overload
-def expose(  # noqa: F811
+def expose(
     *,
     timeout: float | None = None,
     max_calls: int | None = None,
@@ -94,7 +156,7 @@ def expose(  # noqa: F811
     idempotent: bool = False,
     stateful: bool = True,
 ) -> Callable[[F], F]: ...
-def expose(function: Any = None, /, **options: Any) -> Any:  # noqa: F811
+def expose(function: Any = None, /, **options: Any) -> Any:
     """Mark a function as callable through the gate; the function itself is not changed.
 
     Used bare (`@expose`) or with options (`@expose(timeout=30, batch=8)`); see `Options` for what
@@ -155,11 +217,10 @@ def get_model_path(name: str) -> str:
         ModelError: No such model is configured. The message lists the configured ones.
     """
     context = _context()
-    path = context.models.get(name)
-    if path is None:
-        known = (item for item in context.hidden.items() if item[0] in context.models)
-        real = {alias: real for real, alias in known}.get(name)
-        path = context.models.get(real or "", "")
+    path = context.models.get(name, "")
+    if not path:
+        real = {alias: real for real, alias in context.hidden.items() if real in context.models}
+        path = context.models.get(real.get(name, ""), "")
     if not path and context is _outside:
         path = os.environ.get(model_variable(name), "")
     if not path:

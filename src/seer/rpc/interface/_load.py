@@ -10,28 +10,25 @@ package, so these modules belong to it alone and are reloaded with it.
 
 from __future__ import annotations
 
+import errno
+import hashlib
+import json
+import keyword
+import os
+import socket
 import sys
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING
+from types import ModuleType
+from typing import Any
 
 from seer.errors import ServeError
-from seer.rpc.values._annotations import Parser
 from seer.rpc.values._types import SERVER_DEFAULT
 
 from ._blind import Scrubber
-from ._describe import Problem, describe_functions
+from ._describe import describe_functions
 from ._expose import CONTEXT, Context, enter, expose, get_model_path, list_configured_models
-from ._schema import Schema
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from types import ModuleType
-    from typing import Any
-
-    from seer.rpc.values._types import TypeDef
-
-    from ._schema import Function
-
+from ._schema import Function, Schema
 
 NO_NETWORK = "SEER_NO_NETWORK"
 """Set in the process of an interface whose sandbox has no network."""
@@ -39,13 +36,8 @@ NO_NETWORK = "SEER_NO_NETWORK"
 
 def network_advice(error: BaseException | None) -> str:
     """Advice about a connection that failed because the sandbox has no network; else empty."""
-    import os
-
     if NO_NETWORK not in os.environ:
         return ""
-    import errno
-    import socket
-
     unknown = (socket.EAI_NONAME, socket.EAI_AGAIN, socket.EAI_NODATA)
     unreachable = (errno.ENETUNREACH, errno.ECONNREFUSED, errno.EHOSTUNREACH)
     for _ in range(10):
@@ -139,7 +131,7 @@ def load(
         ServeError: The file cannot be served.
     """
     source = _read(path)
-    if not name.isidentifier() or _is_keyword(name):
+    if not name.isidentifier() or keyword.iskeyword(name):
         raise ServeError(f"the name {name!r} cannot be imported; give a Python name", file=path)
     context = Context(models, hidden, kept)
     module_name = f"interface_{name}"
@@ -148,7 +140,9 @@ def load(
     try:
         module = _run(path, module_name, source, context)
         context.exposed = [(_outermost(f, module), options) for f, options in context.exposed]
-        functions, types = _describe(path, context, warnings)
+        if not context.exposed:
+            raise ServeError("no function is exposed; mark functions with @expose", file=path)
+        functions, types = describe_functions(path, context.exposed, warnings)
     except ServeError:
         # Restore the modules of the interface that was served before.
         _take_out(module_name)
@@ -156,8 +150,6 @@ def load(
         enter(before[1])
         raise
     context.kept = {key: value for key, value in context.kept.items() if key in context.asked}
-    for function in functions.values():
-        function.prepare()
     scrubber = Scrubber(context.hidden, context.models)
     description = Schema(
         name,
@@ -180,7 +172,7 @@ def load(
 
 
 def _take_out(name: str) -> dict[str, ModuleType]:
-    """Remove an interface's module, and the modules beside it that it imported; the modules."""
+    """Remove an interface's module and those beside it that it imported, and return them all."""
     inside = f"{name}."
     found = {k: m for k, m in sys.modules.items() if k == name or k.startswith(inside)}
     for key in found:
@@ -203,8 +195,6 @@ def _hide(path: str, description: Schema, scrubber: Scrubber) -> None:
     Raises:
         ServeError: A name is in a place where replacing it would change what the function accepts.
     """
-    import json
-
     description.doc = scrubber.text(description.doc)
     fields: list[Any] = []
     for described in (*description.functions.values(), *description.types.values()):
@@ -239,22 +229,9 @@ def _read(path: str) -> bytes:
         ) from None
 
 
-def _describe(
-    path: str, context: Context, warnings: list[str]
-) -> tuple[dict[str, Function], dict[str, TypeDef]]:
-    if not context.exposed:
-        raise ServeError("no function is exposed; mark functions with @expose", file=path)
-    try:
-        return describe_functions(context.exposed, Parser(), warnings)
-    except Problem as problem:
-        raise ServeError(str(problem), file=path, line=problem.line) from None
-
-
 def _run(path: str, name: str, source: bytes, context: Context) -> ModuleType:
     """Execute the file as a new module; what it raises becomes a ServeError."""
-    import types
-
-    module = types.ModuleType(name)
+    module = ModuleType(name)
     module.__file__ = path
     # A package, so that relative imports find the modules beside the file.
     module.__package__ = name
@@ -314,16 +291,8 @@ def _serve_error(path: str, error: BaseException) -> ServeError:
     return ServeError(reason, file=path, line=line, remote_traceback=shown)
 
 
-def _is_keyword(name: str) -> bool:
-    import keyword
-
-    return keyword.iskeyword(name)
-
-
 def _digest(source: bytes, name: str) -> str:
     """SHA-256 of the file, followed by the digests of the modules beside it, in order of names."""
-    import hashlib
-
     inside = f"{name}."
     files = sorted(str(m.__file__) for key, m in sys.modules.items() if key.startswith(inside))
     own = hashlib.sha256(source)

@@ -94,9 +94,7 @@ class LibraryText:
         if self.restored:
             lines.append("from _seer_gate.rpc.values._restore import Restorer as _Restorer")
         if self._has_server_defaults():
-            lines.append(
-                f"from _seer_gate.rpc.values._restore import SERVER_DEFAULT as {self.server}"
-            )
+            lines.append(f"from _seer_gate.rpc.values._restore import OMITTED as {self.server}")
             lines.append(f"from _seer_gate.rpc.values._restore import given as {self.given}")
         if modules := self._module_imports(kinds):
             lines += ["", "TYPE_CHECKING = False", "if TYPE_CHECKING:"]
@@ -251,7 +249,11 @@ class LibraryText:
 
 
 def docstring(text: str, indent: str = "") -> str:
-    """The source of a docstring with the value `text`, which may have any characters."""
+    """The source of a docstring with the value `text`, which may have any characters.
+
+    Lone surrogates become question marks: Python 3.13 cannot compile docstrings that have one.
+    """
+    text = text.encode("utf-8", "replace").decode()
     lines = [line.rstrip() for line in inspect.cleandoc(text).split("\n")]
     if len(lines) > 1:
         lines = [lines[0], *(f"{indent}{line}" if line else "" for line in lines[1:]), indent]

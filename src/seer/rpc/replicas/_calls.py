@@ -5,21 +5,18 @@ A caller has a home copy, and handles in some copies. A call is passed on to one
 
 from __future__ import annotations
 
-import os
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from seer.errors import ProtocolError
 from seer.rpc.server._callers import Caller
 from seer.rpc.server._calls import Call
 from seer.rpc.values._handles import Handle, HandleTable
-from seer.rpc.wire._descriptors import duplicates
+from seer.rpc.wire._descriptors import close_each, duplicates
 from seer.rpc.wire._protocol import FRAMES_TYPE, format_pieces
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
     from seer.rpc.interface._budget import Meter
     from seer.rpc.wire._http import Request
 
@@ -157,8 +154,7 @@ class FrontCall(Call):
 
     def close_memfds(self) -> None:
         """Close the descriptors when the call has ended."""
-        while self.memfds:
-            os.close(self.memfds.pop())
+        close_each(self.memfds)
 
 
 def at_front(call: Call) -> FrontCall:

@@ -10,23 +10,20 @@ from __future__ import annotations
 import os
 import select
 import socket
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-from seer.rpc.interface._budget import Budget
+from seer.rpc.interface._budget import Budget, Meter
 from seer.rpc.server._callers import Caller, Results
 from seer.rpc.server._channel import Channel
 from seer.rpc.server._failures import uses_gpu
 from seer.rpc.server._gate import Gate
-from seer.rpc.server._gate_process import Withheld, settle_process
+from seer.rpc.server._gate_process import CloseInForks, prepare_process
 from seer.rpc.server._process import FAILED_TO_LOAD, InterfaceProcess, load_or_tell
 
 from ._link import RAN, with_traceback
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from seer.rpc.interface._budget import Meter
     from seer.rpc.interface._schema import Function
     from seer.rpc.server._calls import Call
     from seer.rpc.server._config import ServerConfig
@@ -48,7 +45,7 @@ def serve_copy(
     places: dict[str, int],
     gpu: str | None,
 ) -> int:
-    """Load the interface and run what the front asks for; the process's exit code.
+    """Load the interface, run what the front asks for, and return the process's exit code.
 
     Args:
         config: What is served.
@@ -59,17 +56,17 @@ def serve_copy(
         places: The numbers of the functions.
         gpu: The only GPU that it sees; None to see all GPUs of the machine.
     """
-    settle_process()
+    prepare_process()
     if gpu is not None:
         os.environ[GPU_VARIABLE] = gpu
-    withheld = Withheld(channel.fileno(), front.fileno())
+    closing = CloseInForks(channel.fileno(), front.fileno())
     interface = load_or_tell(config, channel)
     if interface is None:
         return FAILED_TO_LOAD
     process = CopyProcess(config, interface, epoch, shared, channel, places)
     # A reload replaces it in the process. A reference here would keep the first module forever.
     del interface
-    withheld.loop = process.loop
+    closing.loop = process.loop
     process.serve_front(Channel(front))
     return 0
 
@@ -83,7 +80,7 @@ class _NoResults(Results):
         """Keep nothing."""
 
 
-class _Known(Caller):
+class _CopyCaller(Caller):
     """A caller of the front."""
 
     __slots__ = ()
@@ -113,7 +110,7 @@ class CopyProcess(InterfaceProcess):
     """The parts of one copy, put together."""
 
     def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments, gate_kind=CopyGate, caller_kind=_Known)
+        super().__init__(*arguments, gate_kind=CopyGate, caller_kind=_CopyCaller)
         self._front: Channel | None = None
         self._front_operations: dict[str, Callable[[Message], None]] = {
             "connect": self._front_connect,

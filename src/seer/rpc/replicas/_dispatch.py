@@ -13,6 +13,7 @@ All of this happens on the leading thread of the front.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -29,17 +30,15 @@ from seer.rpc.server._calls import DONE, QUEUED
 from seer.rpc.server._lanes import FairQueue
 
 from ._calls import FrontCall, FrontCaller
-from ._link import CopyLink, lane_of, room_of
+from ._link import CopyLink, Link, lane_of
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable
 
     from seer.rpc.client._responses import Response
     from seer.rpc.server._loop import Loop
 
     from ._forwarding import Forwarding
-    from ._link import Link
 
 
 UNEXPLAINED = 5.0
@@ -53,7 +52,7 @@ ANYWHERE = 0
 _monotonic = time.monotonic
 
 
-class Waiting:
+class WaitingCalls:
     """The calls that wait for one lane of the copies, with turns that are fair between callers.
 
     There is one queue for each copy, of calls that only this copy can take (it is their caller's
@@ -130,7 +129,7 @@ class Dispatch:
         self._forwarding = forwarding
         self._loop = loop
         self._copies: dict[int, CopyLink] = {}
-        self._waiting: dict[str, Waiting] = {}
+        self._waiting: dict[str, WaitingCalls] = {}
         self._homeless: list[FrontCall] = []
         """Calls that need a home while there is no copy for it."""
         self._orphans: dict[FrontCall, float] = {}
@@ -164,8 +163,8 @@ class Dispatch:
         lane = lane_of(call.entry)
         waiting = self._waiting.get(lane)
         if waiting is None:
-            waiting = self._waiting[lane] = Waiting()
-        waiting.room = room_of(call.entry)
+            waiting = self._waiting[lane] = WaitingCalls()
+        waiting.room = call.entry.room
         call.queue = self
         waiting.put(ANYWHERE if copy is None else copy.number, call)
 
@@ -272,7 +271,7 @@ class Dispatch:
             call.at.tell(message)
 
     def _release(self, call: FrontCall) -> CopyLink | None:
-        """Note that a copy no longer has a call; the copy."""
+        """Note that a copy no longer has a call, and return the copy."""
         caller = call.caller
         copy = call.at
         if copy is None:
@@ -286,7 +285,7 @@ class Dispatch:
         if not caller.running[copy]:
             del caller.running[copy]
             if caller.gone:
-                copy.part_with(caller)
+                copy.forget_caller(caller)
         return copy
 
     def _hand_over_waiting(self, copy: CopyLink, lane: str) -> None:
@@ -322,7 +321,7 @@ class Dispatch:
 
         def done() -> None:
             link.release(response)
-            self._rest(link, None if response.close else copy)
+            self._return_link(link, None if response.close else copy)
 
         self._forwarding.ended(call, response, link.lend(response), done)
 
@@ -343,7 +342,7 @@ class Dispatch:
             return
         self._vacate(call)
         self._forwarding.end_stream(call)
-        self._rest(link, copy)
+        self._return_link(link, copy)
 
     def _look_at_streams(self) -> None:
         """Check whether callers have read from streams that wait for them."""
@@ -379,10 +378,10 @@ class Dispatch:
         copy = self._release(call)
         if copy is not None:
             if copy.draining:
-                self._empty_further(copy, _monotonic())
+                self._continue_draining(copy, _monotonic())
             self._hand_over_waiting(copy, lane_of(call.entry))
 
-    def _rest(self, link: Link, copy: CopyLink | None) -> None:
+    def _return_link(self, link: Link, copy: CopyLink | None) -> None:
         link.call = None
         if copy is None or self._copies.get(copy.number) is not copy:
             link.close()
@@ -416,7 +415,7 @@ class Dispatch:
         copy.close()
 
     def _lose(self, copy: CopyLink, why: str) -> set[FrontCaller]:
-        """End the calls that a copy had; the callers that this tells about its end."""
+        """End the calls that a copy had, and return the callers that this tells about its end."""
         told: set[FrontCaller] = set()
         now = _monotonic()
         for call in list(copy.calls):
@@ -478,7 +477,7 @@ class Dispatch:
             self._forwarding.gate.refuse_call(call, restarted(why))
 
     def drain(self, wanted: int) -> list[int]:
-        """Drain `wanted` copies, those on which the fewest callers depend; their numbers."""
+        """Drain the `wanted` copies with the fewest dependent callers, and return their numbers."""
         staying = [copy for copy in self._copies.values() if not copy.draining]
         weight = {
             copy: sum(g.places.at(copy) * 1000 + (g.home is copy) for g in self._callers())
@@ -492,10 +491,10 @@ class Dispatch:
         for copy in going:
             copy.draining = now
         for copy in going:
-            self._empty_further(copy, now)
+            self._continue_draining(copy, now)
         return [copy.number for copy in going]
 
-    def _empty_further(self, copy: CopyLink, now: float) -> None:
+    def _continue_draining(self, copy: CopyLink, now: float) -> None:
         """Move callers away from a copy that is drained; close it when none is left."""
         late = now >= copy.draining + self._grace
         for caller in self._callers():
@@ -507,7 +506,7 @@ class Dispatch:
                 caller.home = None if caller.home is copy else caller.home
             elif caller.home is copy and not held and (late or not caller.running.get(copy)):
                 caller.home = None
-        self._place_anew(copy)
+        self._resubmit_waiting(copy)
         at_home = any(g.home is copy or g.places.at(copy) for g in self._callers())
         if copy.calls or at_home:
             self._loop.wake_by(now + DRAIN_EVERY)
@@ -515,7 +514,7 @@ class Dispatch:
             copy.close()
             self._drained(copy.number)
 
-    def _place_anew(self, copy: CopyLink) -> None:
+    def _resubmit_waiting(self, copy: CopyLink) -> None:
         """Submit the calls that waited for a copy again; their callers have new homes."""
         for waiting in self._waiting.values():
             for call in waiting.empty(copy.number):
@@ -526,7 +525,7 @@ class Dispatch:
         caller.gone = True
         for copy in self._copies.values():
             if not caller.running.get(copy):
-                copy.part_with(caller)
+                copy.forget_caller(caller)
 
     def give_up(self, why: str) -> None:
         """End all calls, because no further copy will be started."""
@@ -552,7 +551,7 @@ class Dispatch:
             self._forwarding.fail(call, GateError(words), seconds)
         for copy in list(self._copies.values()):
             if copy.draining:
-                self._empty_further(copy, now)
+                self._continue_draining(copy, now)
 
 
 def restarted(why: str) -> InterfaceRestartedError:

@@ -8,30 +8,24 @@ results.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from queue import SimpleQueue
 from threading import Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from seer.errors import BudgetExceededError
-from seer.rpc.server._calls import DONE
+from seer.errors import BudgetExceededError, GateError
+from seer.rpc.server._calls import DONE, Call
 from seer.rpc.server._execute import Executor
 from seer.rpc.server._replies import Reply
 from seer.rpc.server._streams import LOOK_AGAIN, MAX_UNSENT, STREAM_END, Pace
 from seer.rpc.wire._descriptors import duplicates
-from seer.rpc.wire._protocol import WireError
 
-from ._link import split_error
+from ._link import Link, split_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from seer.errors import GateError
     from seer.rpc.client._responses import Response
-    from seer.rpc.server._calls import Call
 
     from ._calls import FrontCall
-    from ._link import Link
 
 COPY_ASIDE = 1 << 20
 """Buffers of at least this many bytes are copied on a separate thread."""
@@ -127,24 +121,24 @@ class Forwarding(Executor):
             text, outcome, traceback = split_error(response.text)
             reply = self._stopped(call, outcome, now) or Reply(response.status, text, outcome)
             reply.traceback = traceback
+        elif buffers:
+            self._finish_with_buffers(call, bytes(response.text), buffers, now, done)
+            return
         else:
             reply = Reply(200, bytes(response.text))
-            if buffers:
-                self._finish_with_buffers(call, reply, buffers, now, done)
-                return
         self.finish(call, reply, now, seconds)
         done()
 
     def _finish_with_buffers(
-        self, call: Call, reply: Reply, buffers: list[Any], now: float, done: Callable[[], None]
+        self, call: Call, text: bytes, buffers: list[Any], now: float, done: Callable[[], None]
     ) -> None:
         seconds = call.ran
 
         def copy() -> None:
             try:
-                reply.add_buffers(buffers, self._pool(call))
-                self.finish(call, reply, now, seconds)
-            except (OSError, MemoryError, WireError) as error:
+                self.finish(call, self.laid_out(call, text, buffers), now, seconds)
+            except Exception as error:
+                # Nothing else would answer the call, and a thread that ends answers no other.
                 self.finish(call, self.fault(error), now, seconds)
             self.gate.loop.post(done)
 
@@ -159,6 +153,13 @@ class Forwarding(Executor):
     def _copy(self) -> None:
         while True:
             self._work.get()()
+
+    def when_copied(self, action: Callable[[], None]) -> None:
+        """Let the leading thread call `action` when the answers that came before are sent."""
+        if self._started:
+            self._work.put(lambda: self.gate.loop.post(action))
+        else:
+            self.gate.loop.post(action)
 
     def _stopped(self, call: Call, outcome: str, now: float) -> Reply | None:
         """The reply to a call that was told to stop and did; None for one that ended by itself."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import resource
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from seer.errors import GateError
 from seer.rpc.interface._budget import Budget
@@ -17,7 +17,7 @@ from seer.rpc.interface._schema import Schema
 from seer.rpc.server._callers import Callers
 from seer.rpc.server._entries import make_entries
 from seer.rpc.server._gate import Gate
-from seer.rpc.server._gate_process import GateProcess, settle_process
+from seer.rpc.server._gate_process import GateProcess, prepare_process
 from seer.rpc.server._loop import Loop
 from seer.rpc.wire._memory import Spares
 
@@ -26,8 +26,6 @@ from ._dispatch import Dispatch
 from ._forwarding import Forwarding
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from seer.rpc.server._calls import Call
     from seer.rpc.server._channel import Channel
     from seer.rpc.server._config import ServerConfig
@@ -47,7 +45,7 @@ def serve_front(
     places: dict[str, int],
     about: dict[str, Any],
 ) -> int:
-    """Serve what the copies of an interface expose; the process's exit code.
+    """Serve what the copies of an interface expose, and return the process's exit code.
 
     Args:
         config: What is served.
@@ -58,7 +56,7 @@ def serve_front(
         places: The numbers of the functions' meters.
         about: The schema and the warnings that a copy reported.
     """
-    settle_process()
+    prepare_process()
     _raise_descriptors()
     front = Front(config, epoch, shared, channel, places)
     front.expose(about)
@@ -125,7 +123,7 @@ class Front(GateProcess):
             spares=Spares(),
             call_kind=FrontCall,
         )
-        forwarding = Forwarding(
+        self._forwarding = Forwarding(
             self.gate,
             shared,
             tracebacks=False,
@@ -134,7 +132,9 @@ class Front(GateProcess):
             grace=config.grace,
             poisoned=_not_here,
         )
-        self._copies = Dispatch(forwarding, self.loop, grace=config.drain, drained=self._drained)
+        self._copies = Dispatch(
+            self._forwarding, self.loop, grace=config.drain, drained=self._drained
+        )
         self.callers = Callers(self.gate, self.loop, shared, config, FrontCaller)
 
     def run(self) -> None:
@@ -187,7 +187,17 @@ class Front(GateProcess):
 
     def _give_up(self, message: Message) -> None:
         self._copies.give_up(message["why"])
-        self._flush(message)
+        # The supervisor kills this process once it has the answer: what is answered after the last
+        # line is written would be in no record. Calls that were to be made again are refused by
+        # what was posted before, and large answers of copies may still be on their way.
+        self.callers.stop_reading()
+        self._forwarding.when_copied(lambda: self._reply_when_written(message))
+
+    def _reply_when_written(self, message: Message) -> None:
+        if self._recorder is None:
+            self._reply(message)
+        else:
+            self._recorder.flush(lambda: self._reply(message))
 
     def _remove_caller(self, message: Message) -> None:
         caller = self.gate.callers.get(message["name"])

@@ -12,19 +12,16 @@ import json
 import os
 import socket
 from errno import ECONNRESET
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from seer.rpc.client._responses import Response, ResponseReader
 from seer.rpc.server._channel import framed
-from seer.rpc.server._lanes import MAX_THREADS
 from seer.rpc.server._socket import NonBlockingSocket
 from seer.rpc.wire._chunks import ChunkReader
 from seer.rpc.wire._descriptors import LOST, SPACE, close_all, received
-from seer.rpc.wire._protocol import WireError
+from seer.rpc.wire._protocol import RemoteBuffer, WireError
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from seer.rpc.server._entries import Entry
     from seer.rpc.server._loop import Loop
 
@@ -68,7 +65,7 @@ class RunReader(ResponseReader):
         return response
 
 
-class SlotPart:
+class SlotPart(RemoteBuffer):
     """A buffer of an answer that is in a slot of the copy."""
 
     def __init__(self, fd: int, offset: int, size: int) -> None:
@@ -77,7 +74,7 @@ class SlotPart:
         self._offset = offset
 
     def copy_into(self, target: memoryview) -> None:
-        """Copy it, without holding the interpreter lock."""
+        """Copy it to `target`, without holding the interpreter lock."""
         done = 0
         while done < self.nbytes:
             got = os.preadv(self._fd, [target[done:]], self._offset + done)
@@ -252,23 +249,11 @@ def split_error(text: bytes | memoryview) -> tuple[bytes, str, str]:
 
 MAX_IDLE = 256
 """Idle connections to one copy that are kept."""
-MAX_TASKS = 64
 
 
 def lane_of(entry: Entry) -> str:
     """The name of the lane that bounds a function's calls: the main one, or the function's own."""
     return "" if entry.lane == "main" else entry.name
-
-
-def room_of(entry: Entry) -> int:
-    """How many calls of a function's lane one copy can run at a time."""
-    if entry.lane == "main":
-        return 1
-    if entry.lane == "batch":
-        return entry.options.batch
-    if entry.lane == "threads":
-        return min(entry.options.max_concurrency or 1, MAX_THREADS)
-    return min(entry.options.max_concurrency or MAX_TASKS, MAX_TASKS)
 
 
 class _ToCopy(NonBlockingSocket):
@@ -319,7 +304,7 @@ class CopyLink:
 
     def has_room(self, entry: Entry) -> bool:
         """Whether it can run one more call of this function."""
-        return self.busy.get(lane_of(entry), 0) < room_of(entry)
+        return self.busy.get(lane_of(entry), 0) < entry.room
 
     def tell(self, message: dict[str, Any], end: socket.socket | None = None) -> None:
         """Send the copy a message; `end` is passed to it and closed here.
@@ -377,7 +362,7 @@ class CopyLink:
             links.remove(link)
             self._take_one(link.caller, links)
 
-    def part_with(self, caller: FrontCaller) -> None:
+    def forget_caller(self, caller: FrontCaller) -> None:
         """Tell the copy to forget a caller that was removed and has no running call there."""
         for link in list(self._idle.get(caller, ())):
             self.forget_link(link)

@@ -10,20 +10,18 @@ from __future__ import annotations
 import os
 import socket
 import time
+from collections.abc import Iterable, Mapping
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from seer.rpc.server._child import Child, ExitReport, new_epoch
 from seer.rpc.server._shared import Shared
 from seer.rpc.server._supervisor import Questions, Workers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from typing import Any
-
     from seer.rpc.server._channel import Channel
-    from seer.rpc.server._http_server import Poller
-    from seer.rpc.server._supervisor import Answered, Supervisor
+    from seer.rpc.server._poller import Poller
+    from seer.rpc.server._supervisor import OnAnswer, Supervisor
 
 STARTING, READY, DRAINING, ENDING = "starting", "ready", "draining", "ending"
 
@@ -70,7 +68,7 @@ class Copy:
         if self.front is not None:
             self.front.close()
 
-    def ask(self, message: dict[str, Any], answered: Answered) -> None:
+    def ask(self, message: dict[str, Any], answered: OnAnswer) -> None:
         """Ask the copy, and call `answered` with its answer."""
         self.questions.ask(self.child.channel, message, answered)
 
@@ -100,7 +98,7 @@ class Replicas(Workers):
         """What the copies expose: schema and warnings."""
         self._replaced: list[float] = []
         self._start_at = _NEVER
-        self._scalings: list[Answered] = []
+        self._scalings: list[OnAnswer] = []
         self._draining_asked = False
         self._last_end = ""
 
@@ -195,6 +193,8 @@ class Replicas(Workers):
         for copy in list(self.copies.values()):
             if copy.state != ENDING:
                 copy.child.check(copy.shared, now)
+            if self._supervisor.state == "up":
+                self._hand_over(copy)
         if now >= self._start_at:
             self._start_at = _NEVER
             if len(self._in(STARTING, READY)) < self.wanted:
@@ -236,16 +236,21 @@ class Replicas(Workers):
         self._adjust()
 
     def _hand_over(self, copy: Copy) -> None:
+        """Pass a ready copy's socket to the front; `tick` tries again if that is refused now."""
         if copy.front is None or copy.state != READY:
             return
+        answers: list[dict[str, Any]] = []
         message = {"op": "copy", "copy": copy.number}
-        self._supervisor.ask(message, _nothing, [copy.front.fileno()])
-        copy.front.close()
-        copy.front = None
+        self._supervisor.ask(message, answers.append, [copy.front.fileno()])
+        # That descriptors cannot be passed is known at once; the front answers later.
+        if not any("busy" in answer.get("error", ()) for answer in answers):
+            copy.front.close()
+            copy.front = None
 
     def _on_exit(self, copy: Copy) -> None:
         del self.copies[copy.number]
-        ended = self._describe(copy)
+        last = ExitReport(copy.shared, copy.places)
+        ended = self._supervisor.describe_end(copy.child, last)
         copy.questions.fail(f"copy {copy.number} has ended: {ended}")
         if copy.front is not None:
             copy.front.close()
@@ -260,10 +265,6 @@ class Replicas(Workers):
             if not expected:
                 self._on_death(copy, ended)
             self._adjust()
-
-    def _describe(self, copy: Copy) -> str:
-        last = ExitReport(copy.shared, copy.places)
-        return self._supervisor.describe_end(copy.child, last)
 
     def _fail_to_start(self, copy: Copy, ended: str) -> None:
         """Handle that a copy could not load the interface before there was a front."""
@@ -290,7 +291,7 @@ class Replicas(Workers):
 
     # --- as many as are wanted ---------------------------------------------------------------
 
-    def scale(self, wanted: int, answered: Answered) -> None:
+    def scale(self, wanted: int, answered: OnAnswer) -> None:
         """Change the number of copies; answered once there are as many."""
         if self._supervisor.state != "up":
             answered({"error": {"message": "the interface is not running"}})
@@ -354,7 +355,7 @@ class Replicas(Workers):
             if copy is not None and copy.state == READY:
                 copy.state = DRAINING
 
-    def reload(self, answered: Answered) -> None:
+    def reload(self, answered: OnAnswer) -> None:
         """Let all copies load the file again, and the front serve the functions it has now.
 
         If the first copy cannot load the file, all copies keep what they have.
@@ -374,7 +375,7 @@ class Replicas(Workers):
         first.ask({"op": "reload"}, loaded)
 
     def _reload_others(
-        self, copies: list[Copy], loaded: dict[str, Any], answered: Answered
+        self, copies: list[Copy], loaded: dict[str, Any], answered: OnAnswer
     ) -> None:
         left = {copy.number for copy in copies}
 

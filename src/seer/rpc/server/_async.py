@@ -5,36 +5,29 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
 from inspect import isasyncgen
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from seer.errors import GateError
 
-from ._calls import DONE
+from ._calls import DONE, Call
 from ._failures import Stopped
-from ._lanes import FairQueue
+from ._lanes import MAX_TASKS, FairQueue
 from ._streams import LOOK_AGAIN, Pace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-    from typing import Any
-
-    from ._calls import Call
     from ._execute import Executor
 
-MAX_TASKS = 64
-"""Calls of async functions that run at once."""
 
-
+@dataclass(slots=True, eq=False)
 class _Line:
     """The waiting calls of one function, and how many calls of it run."""
 
-    __slots__ = ("most", "queue", "running")
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self.queue = FairQueue()
-        self.running = 0
+    most: int
+    queue: FairQueue = field(default_factory=FairQueue)
+    running: int = 0
 
 
 class AsyncLane:
@@ -98,7 +91,7 @@ class AsyncLane:
         if call.state == DONE:
             return
         # The bound is part of the key, because a reloaded file may have another one.
-        bound = (call.entry.name, call.entry.options.max_concurrency or MAX_TASKS)
+        bound = (call.entry.name, call.entry.room)
         line = self._lines.get(bound)
         if line is None:
             line = self._lines[bound] = _Line(bound[1])

@@ -11,23 +11,20 @@ arguments in it.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from seer.errors import GateError, ResultError
 from seer.rpc.values._codec import encode
 
 from ._failures import Stopped
-from ._lanes import FairQueue
+from ._lanes import FairQueue, MainLane
 from ._shared import MAIN_MARK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
     from ._calls import Call
     from ._entries import Entry
     from ._execute import Executor
-    from ._lanes import MainLane
 
 _monotonic = time.monotonic
 
@@ -129,9 +126,9 @@ class Gather:
             self._go()
 
     def _groups(self, calls: list[Call]) -> list[Batch]:
+        executor = self._executor
         groups: dict[Any, Batch] = {}
         for call in calls:
-            executor = self._executor
             executor.watch(call, MAIN_MARK, _monotonic())
             try:
                 args, kwargs = executor.arguments(call)
@@ -148,7 +145,7 @@ class Gather:
             if batch is None:
                 batch = groups[key] = Batch(
                     self._entry,
-                    self._executor,
+                    executor,
                     self._lane,
                     shared=shared,
                     positional_only=self._positional_only,
@@ -276,7 +273,7 @@ class Batch:
             self._run_alone(call, share)
 
     def _begin(self) -> list[Call]:
-        """Mark the calls as running; those that run."""
+        """Mark the calls as running, and return those that run."""
         executor = self._executor
         # Set before the calls begin, so that a stop finds the call here or before its beginning.
         self._together = list(self._items)
@@ -310,7 +307,7 @@ class Batch:
         self._settle(call, values[0] if values else None, error, seconds)
 
     def _call(self, calls: list[Call]) -> tuple[list[Any], BaseException | None]:
-        """Call the function; its results, and what it raised."""
+        """Call the function, and return its results and what it raised."""
         items = [self._items[call] for call in calls]
         arguments: dict[str, Any] = dict(self._shared)
         for name in items[0]:

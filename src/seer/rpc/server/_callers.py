@@ -17,7 +17,7 @@ from collections import OrderedDict, deque
 from typing import TYPE_CHECKING
 
 from seer.errors import GateBusyError
-from seer.rpc.interface._budget import Budget, Meter
+from seer.rpc.interface._budget import Budget, Meter, Tally
 from seer.rpc.values._handles import HandleTable
 from seer.rpc.wire._memory import Allowance
 from seer.rpc.wire._protocol import CANNOT_PASS
@@ -25,17 +25,14 @@ from seer.rpc.wire._protocol import CANNOT_PASS
 from ._connection import Connection
 from ._failures import error_text
 from ._replies import Reply, plain_message
-from ._shared import FIRST_CALLER, first_place
+from ._shared import FIRST_CALLER, Shared, first_place
 
 if TYPE_CHECKING:
-    from seer.rpc.interface._budget import Tally
-
     from ._calls import Call
     from ._config import ServerConfig
     from ._entries import Entry
     from ._gate import Gate
     from ._loop import Loop
-    from ._shared import Shared
 
 
 KEEP_SECONDS = 600.0
@@ -152,6 +149,7 @@ class Caller:
         "restorers",
         "results",
         "tallies",
+        "unfollowed_at",
     )
 
     def __init__(self, name: str, index: int, meter: Meter) -> None:
@@ -176,9 +174,12 @@ class Caller:
         """Bytes of request bodies that were announced and not freed yet."""
         self.detached: dict[Call, None] = {}
         """Calls that were answered while their functions still run; see `Gate.finish`."""
+        self.unfollowed_at = 0.0
+        """When the last run that followed it, and is gone, ended (monotonic). Its earlier calls
+        belong to that run, or to one before, and to no later one."""
 
     def reads_enough(self) -> bool:
-        """Whether it leaves no more answers unread than a caller may."""
+        """Whether the caller's unread answers are within the limit."""
         return not self.clogged or self._unread() <= self._most_unread()
 
     def check_unread(self) -> None:
@@ -204,7 +205,7 @@ class Caller:
         return self.allowance.limit - self.bytes_pending - self.handles.size
 
     def answer(self, call: Call, reply: Reply, now: float) -> list[Connection]:
-        """Keep the reply of a call, and forget the call; the connections that wait for it."""
+        """Keep a call's reply, forget the call, and return the connections that wait for it."""
         with self.lock:
             waiting = call.connections
             call.connections = []
@@ -277,6 +278,16 @@ class Callers:
         caller.handles.clear()
         caller.allowance.close()
 
+    def stop_reading(self) -> None:
+        """Read no further requests and accept no further connections: the process is about to end.
+
+        What is not read stays in the sockets, so its callers learn that the process has ended.
+        """
+        for name, listener in self._listeners.items():
+            self._loop.unwatch(listener.fileno())
+            for connection in self._gate.callers[name].connections:
+                self._loop.unwatch(connection.fd)
+
     def _accept(self, caller: Caller) -> None:
         listener = self._listeners.get(caller.name)
         if listener is None:
@@ -301,7 +312,7 @@ class Callers:
             self.connect(caller, connected)
 
     def _close_finished(self) -> bool:
-        """Close connections that have sent their last answer; whether one was closed.
+        """Close connections that have sent their last answer, and return whether one was closed.
 
         They would be closed in a moment anyway. But a peer that was refused on one of them may
         already be back, and its new connection needs the descriptor.

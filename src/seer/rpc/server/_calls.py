@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from seer.errors import (
     BudgetExceededError,
     CallCancelledError,
     DeadlineExceededError,
+    GateError,
     StillRunningError,
 )
 from seer.rpc.wire._protocol import KEEP_ALIVE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from typing import Any, Protocol
-
-    from seer.errors import GateError
     from seer.rpc.interface._budget import Tally
     from seer.rpc.wire._http import Request
 

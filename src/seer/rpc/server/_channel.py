@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
+import socket
 import struct
 import time
-from typing import TYPE_CHECKING
+from typing import Any
 
 from seer.rpc.wire._descriptors import SPACE, received, rights
 from seer.rpc.wire._protocol import CANNOT_PASS
-
-if TYPE_CHECKING:
-    import socket
-    from typing import Any
 
 _LENGTH = struct.Struct("<I")
 PATIENCE = 1.0

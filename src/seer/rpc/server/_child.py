@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
 import socket
+import sys
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from seer.rpc.interface._budget import Budget, Meter, Tally
 
 from ._channel import Channel
-from ._shared import FETCH_METER, FIRST_CALLER, FIRST_FUNCTION
+from ._shared import (
+    FETCH_METER,
+    FIRST_CALLER,
+    FIRST_FUNCTION,
+    Shared,
+    UnfinishedCall,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from ._http_server import Poller
-    from ._shared import Running, Shared
+    from ._poller import Poller
 
 
 _TAIL_BYTES = 8192
@@ -102,7 +107,7 @@ class Child:
                 hear(messages)
 
         def on_stderr(_events: int) -> None:
-            if not self.forward_stderr():
+            if not self._forward_stderr():
                 poller.unwatch(self.stderr)
 
         def on_exit(_events: int) -> None:
@@ -122,7 +127,7 @@ class Child:
         else:
             self._check_stopped(now)
 
-    def forward_stderr(self) -> bool:
+    def _forward_stderr(self) -> bool:
         """Pass on what it wrote to standard error; False at the end."""
         # A pipe that can be written to takes 4096 bytes without blocking.
         if not select.select([], [2], [], 0)[1]:
@@ -140,10 +145,10 @@ class Child:
         text = self._tail.decode("utf-8", "replace")
         return "\n".join(text.rstrip().splitlines()[-lines:])
 
-    def drain_stderr(self) -> None:
+    def _drain_stderr(self) -> None:
         """Pass on what is left after it has ended."""
         while select.select([self.stderr], [], [], 0)[0]:
-            if not self.forward_stderr():
+            if not self._forward_stderr():
                 return
 
     def kill(self, because: str) -> None:
@@ -177,9 +182,9 @@ class Child:
         self.channel.close()
 
     def reap(self) -> str:
-        """Wait for its end, and close its descriptors; how it ended, in words."""
+        """Wait for its end, close its descriptors, and return how it ended, in words."""
         _, status = os.waitpid(self.pid, 0)
-        self.drain_stderr()
+        self._drain_stderr()
         os.close(self.pidfd)
         os.close(self.stderr)
         self.channel.close()
@@ -215,9 +220,6 @@ def _oom_kills() -> int:
 
 
 def _flush_streams() -> None:
-    import contextlib
-    import sys
-
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
@@ -236,7 +238,7 @@ class ExitReport:
 
     def __init__(self, shared: Shared, places: dict[str, int]) -> None:
         names = {place: name for name, place in places.items()}
-        self._running: list[tuple[Running, str]] = [
+        self._running: list[tuple[UnfinishedCall, str]] = [
             (found, names.get(found.function, "handle.fetch")) for found in shared.running()
         ]
         self.lost: list[tuple[int, str, str, float]] = [

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 from seer.rpc.interface._budget import Budget
 from seer.rpc.wire._memory import DEFAULT_ALLOWANCE
 
 if TYPE_CHECKING:
-    from typing import Any, Literal
-
     from seer.rpc.interface._schema import Function
 
     from ._follows import Follow

@@ -19,7 +19,7 @@ from ._socket import NonBlockingSocket
 if TYPE_CHECKING:
     import socket
 
-    from seer.rpc.wire._memory import Pool
+    from seer.rpc.wire._memory import SlotPool
 
     from ._callers import Caller
     from ._calls import Call
@@ -50,7 +50,7 @@ class Connection(NonBlockingSocket):
         self.busy = False
         self.reserved = 0
         self.descriptors: list[int] = []
-        self.pool: Pool | None = None
+        self.pool: SlotPool | None = None
         self.slot_calls: dict[int, str] = {}
         self._gate = gate
         self._buffer = b""
@@ -73,7 +73,7 @@ class Connection(NonBlockingSocket):
             if not data:
                 self.close()
             elif self.busy:
-                raise WireError("a request came before the one before it was answered")
+                raise WireError("a second request arrived before the first was answered")
             elif not self.closing:
                 if self._buffer:
                     data = self._buffer + data

@@ -7,7 +7,8 @@ import os
 import select
 import socket
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from seer.rpc.interface._budget import Budget, Meter
 from seer.rpc.wire._http import Request, head_prefix
@@ -21,17 +22,16 @@ from ._follows import (
     discard,
     end_of,
     followers,
+    owners,
     read_lines,
     remove_folder,
 )
-from ._http_server import HttpConnection, Poller
+from ._http_server import HttpConnection
 from ._listeners import listen
 from ._shared import FIRST_CALLER, FIRST_FUNCTION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
+    from ._poller import Poller
     from ._supervisor import Supervisor
 
 _RECORDS_AT_ONCE = 256 << 10
@@ -49,6 +49,8 @@ class Control:
         self._awaiting_ready: list[HttpConnection] = []
         self._awaiting_records: list[tuple[HttpConnection, str, int]] = []
         """Connections that wait for lines: the follow, and how many lost calls they know of."""
+        self._unfollowed: dict[str, float] = {}
+        """By caller: when the last run that followed it ended."""
         self._routes: dict[tuple[str, str], Callable[[HttpConnection, Any, str], None]] = {
             ("GET", "ready"): self._get_ready,
             ("GET", "health"): self._get_health,
@@ -122,7 +124,7 @@ class Control:
         self.wake_ready()
 
     def wake_ready(self) -> None:
-        """Answer those who wait for the interface, if it is up or never will be."""
+        """Answer the clients that wait for the interface, once it is up or has failed."""
         supervisor = self._supervisor
         if supervisor.state in ("starting", "restarting"):
             return
@@ -189,13 +191,15 @@ class Control:
 
     def _post_remove(self, connection: HttpConnection, _found: Any, name: str) -> None:
         self._supervisor.remove_caller(name)
-        if self._supervisor.state != "up":
+        self._unfollowed.pop(name, None)
+        self._ask_if_up(connection, {"op": "remove_caller", "name": name})
+
+    def _ask_if_up(self, connection: HttpConnection, message: dict[str, Any]) -> None:
+        """Tell the interface process of a change. One that starts later has it from the start."""
+        if self._supervisor.state == "up":
+            self._supervisor.ask(message, lambda answer: self._pass_on(connection, answer))
+        else:
             connection.respond({})
-            return
-        self._supervisor.ask(
-            {"op": "remove_caller", "name": name},
-            lambda answer: self._pass_on(connection, answer),
-        )
 
     def _pass_on(self, connection: HttpConnection, answer: dict[str, Any]) -> None:
         error = answer.get("error")
@@ -258,13 +262,8 @@ class Control:
             supervisor.callers[name][1].budget = budget
         else:
             raise ValueError(f"there is no {scope} {name!r}, so its budget cannot be set")
-        if supervisor.state != "up":
-            connection.respond({})
-            return
-        supervisor.ask(
-            {"op": "budget", "scope": scope, "name": name, "budget": budget.to_json()},
-            lambda answer: self._pass_on(connection, answer),
-        )
+        message = {"op": "budget", "scope": scope, "name": name, "budget": budget.to_json()}
+        self._ask_if_up(connection, message)
 
     # --- records -----------------------------------------------------------------------------
 
@@ -281,8 +280,8 @@ class Control:
         def answered(answer: dict[str, Any]) -> None:
             connection.respond({"follow": follow.id, "dropped": answer.get("dropped", 0)})
 
-        message = {"follow": follow.id, "names": sorted(follow.names), "prefix": follow.prefix}
-        self._tell_recorder({"op": "follow", **message}, answered)
+        message = {"op": "follow", "prefix": follow.prefix, **_named(follow)}
+        self._tell_recorder(message, answered)
 
     def _post_unfollow(self, connection: HttpConnection, _found: Any, identifier: str) -> None:
         """End a follow, and remove its files."""
@@ -291,6 +290,9 @@ class Control:
     def _end_follow(self, follow: Follow, done: Callable[[], None]) -> None:
         supervisor = self._supervisor
         supervisor.config.follows.pop(follow.id, None)
+        ended = min(follow.sealed_at, time.monotonic())
+        for name in follow.names & supervisor.callers.keys():
+            self._unfollowed[name] = max(self._unfollowed.get(name, 0.0), ended)
         waiting = [c for c, name, _ in self._awaiting_records if name == follow.id]
         self._awaiting_records = [c for c in self._awaiting_records if c[1] != follow.id]
         for connection in waiting:
@@ -300,7 +302,7 @@ class Control:
             remove_folder(self._folder(follow.id))
             done()
 
-        self._tell_recorder({"op": "unfollow", "follow": follow.id}, answered)
+        self._tell_recorder({"op": "unfollow", **_named(follow)}, answered)
 
     def _tell_recorder(
         self, message: dict[str, Any], answered: Callable[[dict[str, Any]], None]
@@ -360,16 +362,28 @@ class Control:
             else:
                 self._awaiting_records.append((connection, identifier, known))
 
-    def _post_flush(self, connection: HttpConnection, _found: Any, identifier: str) -> None:
-        """Write every answered call; answer with the offset at which a follow's lines then end."""
-        follow = self._follow(identifier)
+    def _post_flush(self, connection: HttpConnection, found: Any, identifier: str) -> None:
+        """Write every answered call; answer with the offset at which a follow's lines then end.
 
-        def answered(_answer: dict[str, Any]) -> None:
+        With `last`, calls that are made from now on are not part of the follow.
+        """
+        follow = self._follow(identifier)
+        now = time.monotonic()
+        if found.get("last"):
+            follow.sealed_at = min(follow.sealed_at, now)
+            # As in the recorder: the user's script now belongs to the next follow.
+            follow.prefix = ""
+
+        def answered(answer: dict[str, Any]) -> None:
             end = end_of(self._folder(identifier))
-            connection.respond({"end": end, "lost": follow.lost, "why": follow.why})
+            running = answer.get("running", {})
+            connection.respond(
+                {"end": end, "lost": follow.lost, "why": follow.why, "running": running}
+            )
 
         if self._supervisor.state == "up":
-            self._supervisor.ask({"op": "flush"}, answered)
+            message = {"op": "flush", "last": follow.sealed_at <= now, **_named(follow)}
+            self._supervisor.ask(message, answered)
         else:
             answered({})
 
@@ -394,9 +408,10 @@ class Control:
         names = {index: name for name, (index, _, _) in self._supervisor.callers.items()}
         now = time.monotonic()
         for index, function, call, since in running:
+            caller = names.get(index, "")
             line = json.dumps(
                 {
-                    "caller": names.get(index, ""),
+                    "caller": caller,
                     "function": function,
                     "call": call,
                     "outcome": "CallLostError",
@@ -406,17 +421,22 @@ class Control:
                     "time": time.time(),
                 }
             )
-            for identifier in followers(follows, names.get(index, "")):
-                writer = LineWriter(self._folder(identifier))
-                _, error = writer.append([line.encode() + b"\n"])
+            followed = [follows[identifier] for identifier in followers(follows, caller)]
+            for follow in owners(followed, since, self._unfollowed.get(caller, 0.0)) or ():
+                writer = LineWriter(self._folder(follow.id))
+                failed = writer.append([line.encode() + b"\n"])
                 writer.close()
-                if error is not None:
-                    follows[identifier].lose(1, f"{type(error).__name__}: {error}")
+                for error in failed.values():
+                    follow.lose(1, f"{type(error).__name__}: {error}")
         self.wake_records()
 
 
 def _nothing() -> None:
     return
+
+
+def _named(follow: Follow) -> dict[str, Any]:
+    return {"follow": follow.id, "names": sorted(follow.names)}
 
 
 def _functions(schema: dict[str, Any] | None) -> set[str]:

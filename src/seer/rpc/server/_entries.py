@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from dataclasses import InitVar, dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from seer.rpc.interface._budget import Budget, Meter
 
+from ._lanes import MAX_TASKS, MAX_THREADS
 from ._shared import FIRST_FUNCTION, Shared
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any
-
-    from seer.rpc.interface._options import Options
+    from seer.rpc.interface._expose import Options
     from seer.rpc.interface._schema import Function
 
 
+@dataclass(slots=True, eq=False)
 class Entry:
     """One function that can be called.
+
+    Args:
+        call_timeout: Seconds that one call may run if `options` does not say.
 
     Attributes:
         name: Its name.
@@ -29,6 +33,7 @@ class Entry:
         meter: Counts what it uses.
         place: Its number in the shared memory.
         lane: `main`, `threads`, `async` or `batch`.
+        room: How many of its calls one process runs at a time.
         timeout: Seconds that one call may run; None for no limit.
         returns_handle: Whether its result stays on the server.
         streams: Whether it is a generator.
@@ -36,56 +41,39 @@ class Entry:
         source: The digest of its file, for the record.
     """
 
-    __slots__ = (
-        "bind",
-        "bind_plain",
-        "function",
-        "lane",
-        "meter",
-        "name",
-        "options",
-        "place",
-        "returns_handle",
-        "runner",
-        "source",
-        "streams",
-        "target",
-        "timeout",
-    )
+    name: str
+    target: Callable[..., Any]
+    bind: Callable[..., tuple[list[Any], dict[str, Any]]]
+    options: Options
+    meter: Meter
+    function: Function | None = None
+    place: int = 0
+    source: bytes = b""
+    call_timeout: InitVar[float | None] = None
+    bind_plain: Callable[..., tuple[list[Any], dict[str, Any]]] = field(init=False)
+    lane: str = field(init=False)
+    room: int = field(init=False)
+    timeout: float | None = field(init=False)
+    returns_handle: bool = field(init=False)
+    streams: bool = field(init=False)
+    runner: Any = field(init=False, default=None)
 
-    def __init__(
-        self,
-        name: str,
-        target: Callable[..., Any],
-        bind: Callable[..., tuple[list[Any], dict[str, Any]]],
-        options: Options,
-        meter: Meter,
-        function: Function | None = None,
-        place: int = 0,
-        source: str = "",
-        call_timeout: float | None = None,
-    ) -> None:
-        self.name = name
-        self.target = target
-        self.bind = self.bind_plain = bind
-        self.options = options
-        self.meter = meter
-        self.function = function
-        self.place = place
+    def __post_init__(self, call_timeout: float | None) -> None:
+        function, options = self.function, self.options
+        self.bind_plain = self.bind
         self.timeout = call_timeout if options.timeout is None else options.timeout
-        self.source = source.encode()
         self.returns_handle = function is not None and function.returns.kind == "handle"
         self.streams = function is not None and function.is_generator
-        self.runner: Any = None
         threads = (options.max_concurrency or 1) > 1
         if options.batch > 1 and not threads:
-            self.lane = "batch"
+            self.lane, self.room = "batch", options.batch
         elif function is not None and function.is_async:
             self.lane = "async"
+            self.room = min(options.max_concurrency or MAX_TASKS, MAX_TASKS)
         elif threads:
-            self.lane = "threads"
+            self.lane, self.room = "threads", min(options.max_concurrency or 1, MAX_THREADS)
         else:
-            self.lane = "main"
+            self.lane, self.room = "main", 1
 
 
 def make_entries(
@@ -125,7 +113,7 @@ def make_entries(
             meter,
             function,
             place,
-            source,
+            source.encode(),
             call_timeout,
         )
         if target is None:

@@ -12,9 +12,11 @@ runs and how it is interrupted there:
 
 from __future__ import annotations
 
+import os
 import sys
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from seer.errors import (
     ArgumentError,
@@ -26,27 +28,22 @@ from seer.errors import (
 from seer.rpc.values._codec import decode, decode_plain_call, encode, unsendable_result
 from seer.rpc.values._handles import Handle, part_of
 from seer.rpc.values._pack import Unsendable
-from seer.rpc.wire._memory import Pool
+from seer.rpc.wire._memory import SlotPool
 from seer.rpc.wire._protocol import RAISED
 
 from ._calls import DONE
 from ._failures import Stopped, gate_failure, raised_text, render, render_names, uses_gpu
 from ._replies import Reply
-from ._shared import MAIN_MARK, Marks
+from ._shared import MAIN_MARK, Marks, Shared
 from ._streams import STREAM_END, Streamer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import Any, Protocol
-
     from seer.rpc.interface._blind import Scrubber
 
     from ._calls import Call, Runner
     from ._config import Tracebacks
-    from ._entries import Entry
     from ._gate import Gate
     from ._recorder import Recorder
-    from ._shared import Shared
 
     class Job(Protocol):
         """A call, or a batch of calls."""
@@ -105,7 +102,7 @@ class Executor:
         self.shared = shared
         self.tracebacks = tracebacks
         self.scrubber = scrubber
-        self.scrub = None if scrubber is None else scrubber.value
+        self._scrub = None if scrubber is None else scrubber.value
         self.recorder = recorder
         self._keeps_tracebacks = keeps_tracebacks
         self._kills = kills
@@ -133,8 +130,7 @@ class Executor:
             self.gate.refuse_call(call, error)
             begun = False
         if not begun:
-            if mark > MAIN_MARK:
-                self.marks.give(mark)
+            self.marks.give(mark)
             return False
         if shared_by > 1:
             call.batch = shared_by
@@ -208,7 +204,7 @@ class Executor:
     ) -> tuple[Any, BaseException | None]:
         """Call user code on a lane, which may interrupt it.
 
-        Tracebacks begin with this frame, which `raised` leaves out.
+        Tracebacks begin with this frame, which `render` leaves out.
 
         Returns:
             The result, and the exception. The caller gets every exception, also `SystemExit`.
@@ -247,6 +243,10 @@ class Executor:
             refused: Why the gate ended the call. It takes precedence over the other two.
             seconds: How long the function ran for this call; by default, since it began.
         """
+        if self.gate.loop.abandoned:
+            # The function forked, and its copy returned here: there is nobody to answer, and no
+            # thread that would give it another call.
+            os._exit(0)
         ended = _monotonic()
         if call.state == DONE:
             # Its caller was answered before, so nobody gets this reply.
@@ -286,8 +286,14 @@ class Executor:
                 args = [call.owner.handles.get(call.target), *args]
             bind = call.entry.bind_plain if plain else call.entry.bind
             return bind(args, kwargs)
+        except GateError:
+            raise
         except BaseException as error:
-            raise self.argument_error(call.entry, error) from None
+            # A validator of the user may raise anything, and memory may run out.
+            raise ArgumentError(
+                f"{call.entry.name}() was not called, checking its arguments failed:"
+                f" {type(error).__name__}: {error}"
+            ) from None
 
     def _decode(self, call: Call) -> tuple[tuple[list[Any], dict[str, Any]], bool]:
         """The arguments, and whether they came as a list."""
@@ -307,34 +313,29 @@ class Executor:
             raise ProtocolError("a call's args must be a list and its kwargs an object")
         return (args, kwargs), value.__class__ is list
 
-    def argument_error(self, entry: Entry, error: BaseException) -> GateError:
-        """The error for the caller if checking its arguments raised `error`."""
-        if isinstance(error, GateError):
-            return error
-        # A validator of the user may raise anything, and memory may run out.
-        return ArgumentError(
-            f"{entry.name}() was not called, checking its arguments failed:"
-            f" {type(error).__name__}: {error}"
-        )
-
     def result(self, call: Call, value: Any) -> Reply:
         """The reply that carries a function's result, or says why it cannot be sent."""
         buffers: list[Any] = []
         if call.entry.returns_handle and type(value) is not Handle:
             value = Handle(value)
         try:
-            text = encode(
-                value,
-                buffers,
-                frames=call.frames,
-                function=call.entry.name,
-                extra=call.owner.describe,
-                scrub=self.scrub,
-            )
-            text = b'{"result":%s}' % self.scrubbed(text)
+            text = b'{"result":%s}' % self.encoded(call, value, buffers)
         except Exception as error:  # from properties of the user's classes, or lack of memory
             return self.unsendable(call, error)
         return self.laid_out(call, text, buffers)
+
+    def encoded(self, call: Call, value: Any, buffers: list[Any]) -> bytes:
+        """The text of a result or an item of `call`. Its bulk data is appended to `buffers`."""
+        text = encode(
+            value,
+            buffers,
+            frames=call.frames,
+            function=call.entry.name,
+            extra=call.owner.describe,
+            scrub=self._scrub,
+        )
+        # Not `scrubbed`, to save a call in what every answer passes.
+        return text if self.scrubber is None else self.scrubber.data(text)
 
     def laid_out(self, call: Call, text: bytes, buffers: list[Any]) -> Reply:
         """The reply with the text of a result and its buffers, or why these cannot be sent."""
@@ -360,10 +361,10 @@ class Executor:
             )
         )
 
-    def _pool(self, call: Call) -> Pool | None:
+    def _pool(self, call: Call) -> SlotPool | None:
         if not call.shared or not call.connections:
             return None
-        return self.gate.pool_of(call.connections[0], call.owner.allowance)
+        return self.gate.pool_of(call.connections[0])
 
     def refusal(self, error: GateError) -> Reply:
         """The reply that carries an error of the gate itself."""
@@ -387,8 +388,8 @@ class Executor:
     def raised(self, error: BaseException) -> Reply:
         """The reply that carries what a function raised."""
         shown = self.tracebacks
-        whole = render(error, 1) if shown is True or self._keeps_tracebacks else ""
-        trace = whole if shown is True else render_names(error, 1) if shown else ""
+        whole = render(error) if shown is True or self._keeps_tracebacks else ""
+        trace = whole if shown is True else render_names(error) if shown else ""
         reply = Reply(RAISED, self.scrubbed(raised_text(error, trace)), type(error).__name__)
         if shown is not True:
             reply.traceback = whole

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import builtins
 import json
+import linecache
 import sys
+from collections.abc import Callable
 from json.encoder import encode_basestring_ascii as _quoted
+from types import TracebackType
 from typing import TYPE_CHECKING
 
 from seer.rpc.interface._load import network_advice
@@ -18,9 +21,6 @@ from seer.rpc.wire._protocol import STATUS
 from ._replies import Reply
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import TracebackType
-
     from seer.errors import GateError
 
 _MAX_MESSAGE = 16 * 1024
@@ -29,7 +29,6 @@ _MAX_CHAIN = 10
 _HEAD = "Traceback (most recent call last):\n"
 _CAUSE = "The above exception was the direct cause of the following exception:\n"
 _CONTEXT = "During handling of the above exception, another exception occurred:\n"
-_lines: dict[str, list[str]] = {}
 
 
 class Stopped(BaseException):
@@ -97,15 +96,11 @@ def _class_text(kind: type[BaseException]) -> str:
     return text
 
 
-def render(error: BaseException, skip: int) -> str:
-    """The traceback as Python prints it, but without carets.
+def render(error: BaseException) -> str:
+    """The traceback as Python prints it, but without carets and without Seer's own frame.
 
     The standard module takes about 180 us for this, several times as long as a call. It is used
     only if an exception has more than frames: causes, groups, notes or a syntax error.
-
-    Args:
-        error: The exception.
-        skip: How many of the outermost frames are Seer's own.
     """
     if (
         error.__cause__ is not None
@@ -113,19 +108,14 @@ def render(error: BaseException, skip: int) -> str:
         or issubclass(type(error), (SyntaxError, BaseExceptionGroup))
         or getattr(error, "__notes__", None)
     ):
-        return _render_full(error, skip)
-    return "".join([_HEAD, *_frames(error, skip, _frame), _last_line(error)])
+        return _render_full(error)
+    return "".join([_HEAD, *_frames(_users_part(error), _frame), _last_line(error)])
 
 
-def render_names(error: BaseException, skip: int) -> str:
-    """The traceback with the names of functions and line numbers, without files and source.
-
-    Args:
-        error: The exception.
-        skip: How many of the outermost frames are Seer's own.
-    """
-    # Only the outermost exception passed through Seer's own frames.
-    text = _named(error, skip)
+def render_names(error: BaseException) -> str:
+    """The traceback with the names of functions and line numbers, without files and source."""
+    # Only the outermost exception passed through Seer's own frame.
+    text = _named(error, _users_part(error))
     for _ in range(_MAX_CHAIN):
         if error.__cause__ is not None:
             error, link = error.__cause__, _CAUSE
@@ -133,24 +123,26 @@ def render_names(error: BaseException, skip: int) -> str:
             error, link = error.__context__, _CONTEXT
         else:
             break
-        text = f"{_named(error, 0)}\n{link}\n{text}"
+        text = f"{_named(error, error.__traceback__)}\n{link}\n{text}"
     return text[: 4 * _MAX_MESSAGE]
 
 
-def _named(error: BaseException, skip: int) -> str:
+def _users_part(error: BaseException) -> TracebackType | None:
+    """The traceback without its outermost frame, in which Seer called the function."""
+    trace = error.__traceback__
+    return None if trace is None else trace.tb_next
+
+
+def _named(error: BaseException, trace: TracebackType | None) -> str:
     """One exception of a chain."""
     more = [f"{note}\n" for note in getattr(error, "__notes__", ())]
     if issubclass(type(error), BaseExceptionGroup):
         inside: tuple[BaseException, ...] = getattr(error, "exceptions", ())
         more += [f"  {_last_line(one)}" for one in inside[:_MAX_CHAIN]]
-    return "".join([_HEAD, *_frames(error, skip, _named_frame), _last_line(error), *more])
+    return "".join([_HEAD, *_frames(trace, _named_frame), _last_line(error), *more])
 
 
-def _frames(error: BaseException, skip: int, show: Callable[[TracebackType], str]) -> list[str]:
-    trace = error.__traceback__
-    for _ in range(skip):
-        if trace is not None:
-            trace = trace.tb_next
+def _frames(trace: TracebackType | None, show: Callable[[TracebackType], str]) -> list[str]:
     frames: list[str] = []
     while trace is not None:
         frames.append(show(trace))
@@ -181,38 +173,20 @@ def _named_frame(trace: TracebackType) -> str:
 def _frame(trace: TracebackType) -> str:
     code = trace.tb_frame.f_code
     number = trace.tb_lineno
-    lines = _lines.get(code.co_filename)
-    if lines is None:
-        lines = _load(code.co_filename)
-    line = lines[number - 1].strip() if 0 < number <= len(lines) else ""
+    line = linecache.getline(code.co_filename, number).strip()
     where = f'  File "{code.co_filename}", line {number}, in {code.co_name}\n'
     return f"{where}    {line}\n" if line else where
 
 
-def _load(filename: str) -> list[str]:
-    import linecache
-
-    lines = linecache.getlines(filename)
-    if len(_lines) < 1000:
-        _lines[filename] = lines
-    return lines
-
-
 def forget_sources() -> None:
     """Forget source lines and classes of the file that was loaded before."""
-    import linecache
-
-    _lines.clear()
     _classes.clear()
     linecache.checkcache()
 
 
-def _render_full(error: BaseException, skip: int) -> str:
+def _render_full(error: BaseException) -> str:
     import traceback
 
-    trace = error.__traceback__
-    for _ in range(skip):
-        if trace is not None:
-            trace = trace.tb_next
+    trace = _users_part(error)
     parts = traceback.format_exception(type(error), error, trace, limit=_MAX_FRAMES)
     return "".join(parts)[: 4 * _MAX_MESSAGE]

@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from collections.abc import Iterable
+from typing import Protocol, TypeVar
 
 ABANDONED = 600.0
 """Seconds after which a follow that nobody reads is ended."""
@@ -34,9 +32,21 @@ class Follow:
         why: Why the last of them could not be recorded.
         taken: The offset up to which its lines were taken.
         asked: When the controller last asked for it (monotonic).
+        began_at: When it began (monotonic).
+        sealed_at: When its run ended; calls that were made later are not part of it.
     """
 
-    __slots__ = ("asked", "id", "lost", "names", "prefix", "taken", "why")
+    __slots__ = (
+        "asked",
+        "began_at",
+        "id",
+        "lost",
+        "names",
+        "prefix",
+        "sealed_at",
+        "taken",
+        "why",
+    )
 
     def __init__(self, identifier: str, names: Iterable[str], prefix: str) -> None:
         self.id = identifier
@@ -45,7 +55,8 @@ class Follow:
         self.lost = 0
         self.why = ""
         self.taken = 0
-        self.asked = time.monotonic()
+        self.asked = self.began_at = time.monotonic()
+        self.sealed_at = float("inf")
 
     def lose(self, calls: int, why: str) -> None:
         """Count calls that could not be recorded."""
@@ -64,6 +75,36 @@ def followers(follows: dict[str, Follow], caller: str) -> list[str]:
         return named
     matching = (f.id for f in follows.values() if f.prefix and caller.startswith(f.prefix))
     return list(matching)[:1]
+
+
+class Lasting(Protocol):
+    """A follow, or what writes its lines."""
+
+    began_at: float
+    sealed_at: float
+
+
+_Lasting = TypeVar("_Lasting", bound=Lasting)
+
+
+def owners(candidates: list[_Lasting], made: float, unfollowed_at: float) -> list[_Lasting] | None:
+    """Those of a caller's follows that get one of its calls.
+
+    Args:
+        candidates: The follows that get calls of the caller.
+        made: When the call was made (monotonic).
+        unfollowed_at: When the last run that followed the caller, and is gone, ended.
+
+    Returns:
+        Those of the runs during which it was made; if there was none, those that began since. None
+        if its run has ended, which has then counted it as missing.
+    """
+    own = [follow for follow in candidates if follow.began_at <= made <= follow.sealed_at]
+    if own:
+        return own
+    if made <= unfollowed_at:
+        return None
+    return [follow for follow in candidates if made < follow.began_at]
 
 
 def segments(folder: str) -> list[int]:
@@ -93,27 +134,25 @@ class LineWriter:
         self._start = 0
         self._size = 0
 
-    def append(self, lines: list[bytes]) -> tuple[int, OSError | None]:
-        """Write lines; how many were written, and the error of the others."""
+    def append(self, lines: list[bytes]) -> dict[int, OSError]:
+        """Write lines, and return the errors of those that could not be written, by index."""
         try:
             self._open()
             self._write(b"".join(lines))
         except OSError:
             # Keep as many as fit.
             return self._append_singly(lines)
-        return len(lines), None
+        return {}
 
-    def _append_singly(self, lines: list[bytes]) -> tuple[int, OSError | None]:
-        written, error = 0, None
-        for line in lines:
+    def _append_singly(self, lines: list[bytes]) -> dict[int, OSError]:
+        failed: dict[int, OSError] = {}
+        for index, line in enumerate(lines):
             try:
                 self._open()
                 self._write(line)
-            except OSError as problem:
-                error = problem
-            else:
-                written += 1
-        return written, error
+            except OSError as error:
+                failed[index] = error
+        return failed
 
     def _open(self) -> None:
         if self._fd >= 0 and self._size < SEGMENT:
@@ -177,7 +216,7 @@ def end_of(folder: str) -> int:
 
 
 def discard(folder: str, after: int, files: Iterable[int]) -> int:
-    """Remove files before an offset, and large values by number; the bytes of these values."""
+    """Remove files before an offset and large values by number, and return these values' size."""
     freed = 0
     for number in files:
         path = f"{folder}/blobs/{int(number)}"

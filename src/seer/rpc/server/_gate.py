@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import sys
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from seer.errors import (
     BudgetExceededError,
@@ -25,7 +26,7 @@ from seer.rpc.interface._budget import Meter, Tally
 from seer.rpc.interface._schema import for_callers
 from seer.rpc.wire._chunks import ALIVE
 from seer.rpc.wire._http import Request, WireError, head_prefix, response_head
-from seer.rpc.wire._memory import Allowance, Pool, Spares
+from seer.rpc.wire._memory import SlotPool, Spares
 from seer.rpc.wire._protocol import KEEP_ALIVE
 
 from ._calls import DONE, QUEUED, SMALL, Call, still_running
@@ -35,9 +36,6 @@ from ._request_buffers import RequestBuffers
 from ._streams import finish_stream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
     from ._batch import Gather
     from ._callers import Caller
     from ._connection import Connection
@@ -432,11 +430,11 @@ class Gate:
             with connection.caller.lock:
                 connection.caller.bytes_pending -= reserved
 
-    def pool_of(self, connection: Connection, allowance: Allowance) -> Pool:
+    def pool_of(self, connection: Connection) -> SlotPool:
         """The connection's pool, made on first use."""
         pool = connection.pool
         if pool is None:
-            pool = connection.pool = Pool(allowance, self._spares)
+            pool = connection.pool = SlotPool(connection.caller.allowance, self._spares)
             if connection.closed:
                 # The connection was lost meanwhile, so nothing else would close the pool.
                 pool.close()
@@ -565,6 +563,28 @@ class Gate:
 
     def _answer(self, call: Call, reply: Reply, ended: float, seconds: float) -> None:
         """Record the reply of a call, keep it, and send it to all connections that wait for it."""
+        try:
+            reply = self._settled(call, reply, ended, seconds)
+        except Exception as error:
+            # The call has ended, so nothing else would answer it. The connections end, because a
+            # stream may have begun there. A caller that asks again for its result gets the error.
+            name = type(error).__name__
+            failed = refusal(GateError(f"the gate itself failed ({name}); its log says where"))
+            try:
+                if self._recorder is not None:
+                    size = call.bytes_in + failed.size
+                    self._recorder.add(call, failed, ended, seconds, size)
+            finally:
+                for connection in call.owner.answer(call, failed, ended):
+                    connection.give_up()
+            raise
+        for connection in call.owner.answer(call, reply, ended):
+            if reply.slot is not None and reply.pool is connection.pool:
+                connection.slot_calls[reply.slot.index] = call.id
+            self.send_reply(connection, reply, self.run_headers(call))
+
+    def _settled(self, call: Call, reply: Reply, ended: float, seconds: float) -> Reply:
+        """Charge and record the reply of a call, and return it, or the refusal in its place."""
         size = call.bytes_in + reply.size
         if not call.started_at:
             call.tally.give_back()
@@ -584,10 +604,7 @@ class Gate:
             recorder.hold(reply)
             # Before the answer is sent: its reader may ask at once for all answered calls.
             recorder.add(call, reply, ended, seconds, call.bytes_in + reply.size)
-        for connection in call.owner.answer(call, reply, ended):
-            if reply.slot is not None and reply.pool is connection.pool:
-                connection.slot_calls[reply.slot.index] = call.id
-            self.send_reply(connection, reply, self.run_headers(call))
+        return reply
 
     def run_headers(self, _call: Call) -> bytes:
         """Header lines that tell the front how a call ran. Callers do not get them."""
@@ -621,7 +638,20 @@ class Gate:
         self.answer_text(connection, status, text)
 
     def send_reply(self, connection: Connection, reply: Reply, headers: bytes = b"") -> None:
-        """Send the reply of a call, with further header lines; on any thread."""
+        """Send the reply of a call, with further header lines; on any thread.
+
+        The connection ends if that fails, for example for lack of memory. The call has ended, so
+        nothing else would answer it, and a part of the reply may have been sent.
+        """
+        try:
+            self._send_reply(connection, reply, headers)
+        except Exception:
+            import traceback
+
+            sys.stderr.write(traceback.format_exc())
+            connection.give_up()
+
+    def _send_reply(self, connection: Connection, reply: Reply, headers: bytes) -> None:
         connection.busy = False
         connection.call = None
         closing = connection.closing

@@ -12,20 +12,19 @@ import select
 import signal
 import socket
 import sys
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from seer.rpc.interface._budget import Budget, Meter
-from seer.rpc.interface._options import Options
+from seer.rpc.interface._expose import Options
 
 from ._calls import Call
 from ._entries import Entry
 from ._follows import Follow
-from ._shared import FETCH_METER
+from ._shared import FETCH_METER, Shared
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
     from seer.rpc.wire._memory import Spares
 
     from ._callers import Callers
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from ._gate import Gate
     from ._loop import Loop
     from ._recorder import Recorder
-    from ._shared import Shared
 
     Message = dict[str, Any]
 
@@ -43,7 +41,7 @@ DETACH_AFTER = 0.5
 """The most seconds that a function gets to stop before its caller is answered without it."""
 
 
-def settle_process() -> None:
+def prepare_process() -> None:
     """In a new process of the supervisor: set its signals, and write its output line by line."""
     for name in ("SIGTERM", "SIGCHLD"):
         signal.signal(getattr(signal, name), signal.SIG_DFL)
@@ -196,10 +194,22 @@ class GateProcess:
         self._reply(message)
 
     def _flush(self, message: Message) -> None:
-        if self._recorder is None:
-            self._reply(message)
-        else:
-            self._recorder.flush(lambda: self._reply(message))
+        """Write what was answered, and say what the callers of a follow still run."""
+        recorder, follow = self._recorder, message["follow"]
+        assert recorder is not None
+        if message["last"]:
+            recorder.seal(follow, time.monotonic())
+        callers = [self.gate.callers.get(name) for name in message["names"]]
+        calls = [call for c in callers if c is not None for call in list(c.calls.values())]
+
+        def done() -> None:
+            running: dict[str, int] = {}
+            for call in calls:
+                if recorder.is_for(call, follow):
+                    running[call.entry.name] = running.get(call.entry.name, 0) + 1
+            self._reply(message, running=running)
+
+        recorder.flush(done)
 
     def _follow(self, message: Message) -> None:
         assert self._recorder is not None
@@ -210,6 +220,11 @@ class GateProcess:
 
     def _unfollow(self, message: Message) -> None:
         assert self._recorder is not None
+        sealed_at = self._recorder.seal(message["follow"], time.monotonic())
+        for name in message["names"]:
+            caller = self.gate.callers.get(name)
+            if caller is not None:
+                caller.unfollowed_at = max(caller.unfollowed_at, sealed_at)
         self._recorder.unfollow(message["follow"], lambda: self._reply(message))
 
     def _note_taken(self, message: Message) -> None:
@@ -218,7 +233,7 @@ class GateProcess:
         self._reply(message)
 
 
-class Withheld:
+class CloseInForks:
     """Closes the gate's descriptors in processes that functions fork.
 
     A worker of a process pool or of a data loader lives on when the interface process is killed. If
@@ -238,7 +253,10 @@ class Withheld:
 
         Closing them would free their numbers for reuse while objects of the gate still have them.
         """
-        found = self._descriptors if self.loop is None else self.loop.descriptors()
+        found = self._descriptors
+        if self.loop is not None:
+            found = self.loop.descriptors()
+            self.loop.abandoned = True
         # Processes that this one forks do not have them.
         self._descriptors, self.loop = (), None
         nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)

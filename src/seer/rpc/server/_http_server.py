@@ -7,8 +7,7 @@ one answer and is closed.
 from __future__ import annotations
 
 import json
-import os
-import select
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from seer.rpc.wire._http import Request, WireError, parse_request
@@ -20,51 +19,12 @@ from ._socket import NonBlockingSocket
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable
+
+    from ._poller import Poller
 
     Handler = Callable[["HttpConnection", Request, bytes], None]
 
 MAX_CONTROL_BODY = 16 << 20
-
-
-class Poller:
-    """An epoll with callbacks."""
-
-    def __init__(self) -> None:
-        self.epoll = select.epoll()
-        self._handlers: dict[int, Callable[[int], object]] = {}
-
-    def watch(self, fd: int, mask: int, handler: Callable[[int], object]) -> None:
-        """Call `handler(events)` for events of `fd`."""
-        if fd in self._handlers:
-            self.epoll.modify(fd, mask)
-        else:
-            self.epoll.register(fd, mask)
-        self._handlers[fd] = handler
-
-    def unwatch(self, fd: int) -> None:
-        """Forget `fd`."""
-        if self._handlers.pop(fd, None) is not None:
-            self.epoll.unregister(fd)
-
-    def step(self, timeout: float) -> None:
-        """Wait for events for at most `timeout` seconds and handle them."""
-        found = [(fd, events, self._handlers.get(fd)) for fd, events in self.epoll.poll(timeout)]
-        for fd, events, handler in found:
-            if handler is None or self._handlers.get(fd) is not handler:
-                # An earlier handler has closed this descriptor. Its number may be in use again.
-                continue
-            try:
-                handler(events)
-            except Exception:
-                # The supervisor must survive its own faults, because nothing watches over it.
-                import traceback
-
-                os.write(2, traceback.format_exc().encode())
-
-    def close(self) -> None:
-        """Close it, in a forked process."""
-        self.epoll.close()
 
 
 class HttpConnection(NonBlockingSocket):

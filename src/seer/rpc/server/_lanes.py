@@ -12,15 +12,13 @@ import signal
 import threading
 from _thread import allocate_lock, get_ident
 from collections import deque
+from collections.abc import Hashable
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ._failures import Stopped
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
-    from typing import Any
-
     from ._calls import Call
     from ._execute import Executor
 
@@ -88,6 +86,8 @@ class FairQueue:
 STOP_SIGNAL = signal.SIGRTMIN + 6
 MAX_THREADS = 64
 """Threads of one function."""
+MAX_TASKS = 64
+"""Calls of async functions that run at once."""
 
 
 class MainLane:

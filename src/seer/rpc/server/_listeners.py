@@ -11,17 +11,17 @@ import os
 import select
 import socket
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from seer.rpc.wire._http import head_prefix
 
-from ._http_server import HttpConnection, Poller
+from ._http_server import HttpConnection
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ._config import CallerConfig
     from ._http_server import Handler
+    from ._poller import Poller
 
 
 BACKLOG = 1024
@@ -87,7 +87,7 @@ class CallerSockets:
         """Connections without a request, oldest first."""
 
     def add(self, config: CallerConfig) -> int:
-        """Make a socket for a caller; the caller's number.
+        """Make a socket for a caller, and return the caller's number.
 
         A number is reused only after all others: a function of a caller that is gone may still run,
         and is charged to its number.

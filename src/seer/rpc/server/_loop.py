@@ -18,13 +18,13 @@ import threading
 import time
 from _thread import allocate_lock, get_ident
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sized
+from functools import partial
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sized
-    from typing import Any
+from seer.rpc.wire._polling import BriefPolling
 
-    OnEvents = Callable[[int], None]
+from ._poller import Poller
 
 TAKE_OVER = 0.005
 """Seconds that a function runs before the relief takes over the sockets."""
@@ -33,17 +33,10 @@ PARK_AFTER = 20
 SLICE = 0.002
 """Seconds that the main thread runs queued calls before it looks at the sockets again."""
 
-AWAKE = 0.0001
-"""Seconds that the leading thread polls for a caller's next request before it sleeps."""
-REST = 8
-"""Waits that sleep at once after polling found nothing. The number doubles each time that polling
-finds nothing, and halves each time that it finds a request."""
-LONGEST_REST = 4096
-
 _monotonic = time.monotonic
 
 
-class Loop:
+class Loop(Poller):
     """Sockets, timers and the main thread's work.
 
     Args:
@@ -61,14 +54,13 @@ class Loop:
         jobs: Sized,
         due: Callable[[float], None],
     ) -> None:
-        self.epoll = select.epoll()
+        super().__init__()
         self.batch = 0
         """Counts the batches of events, so that one can tell whether two came together."""
         self.wake_at = float("inf")
         """When `due` must be called (monotonic); lowered by `wake_by`."""
         self._wake_lock = allocate_lock()
         self._leader = get_ident()
-        self._handlers: dict[int, OnEvents] = {}
         self._next_job = next_job
         self._run_job = run_job
         self.jobs = jobs
@@ -88,27 +80,18 @@ class Loop:
         self._park = allocate_lock()
         self._park.acquire()
         self._stopping = False
+        self.abandoned = False
+        """Whether this is a copy of it in a process that a function forked."""
         self._alone = False
         self._last = -1
-        self._naps = 0
-        self._rest = REST
+        self._polling = BriefPolling(partial(self.epoll.poll, 0, 64))
         self._posted: deque[Callable[[], None]] = deque()
         self._doorbell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.watch(self._doorbell, select.EPOLLIN, self._on_doorbell)
 
-    def watch(self, fd: int, mask: int, handler: OnEvents) -> None:
-        """Call `handler(events)` on the leading thread whenever `fd` has one of `mask`."""
-        self._handlers[fd] = handler
-        self.epoll.register(fd, mask)
-
-    def unwatch(self, fd: int) -> None:
-        """Forget `fd`; must be called before it is closed."""
-        if self._handlers.pop(fd, None) is not None:
-            self.epoll.unregister(fd)
-
     def descriptors(self) -> list[int]:
         """All descriptors that it watches, and its own."""
-        return [*self._handlers, self.epoll.fileno()]
+        return [*self.handlers, self.epoll.fileno()]
 
     def post(self, action: Callable[[], None]) -> None:
         """Let the leading thread call `action` soon; may be called on any thread."""
@@ -154,8 +137,11 @@ class Loop:
             timeout = None if timeout == float("inf") else max(timeout, 0.0)
         else:
             timeout = 0.0
-        handlers = self._handlers
-        found = self._look() if block else []
+        handlers = self.handlers
+        added = self.added
+        added.clear()
+        # With several callers at once, polling would take time from those that have work to do.
+        found = self._polling.events() if block and self._alone else []
         if not found:
             found = self.epoll.poll(timeout, 64)
         if found:
@@ -166,7 +152,7 @@ class Loop:
         self.direct = led
         for fd, events in found:
             handler = handlers.get(fd)
-            if handler is not None:
+            if handler is not None and fd not in added:
                 handler(events)
                 if led and not self._main_leads:
                     # A function ran here and took long, so the relief has the sockets. It gets the
@@ -179,31 +165,6 @@ class Loop:
                 self.wake_at = float("inf")
             # It checks everything that has a time, so nothing that was set before is missed.
             self._due(now)
-
-    def _look(self) -> list[tuple[int, int]]:
-        """Poll for events for a moment before sleeping; the events.
-
-        A caller that has its answer often calls again at once, and waking a sleeping core takes
-        longer than a small call. The client does the same, see its `Connection`. With several
-        callers at once, polling would take time from those that have work to do.
-        """
-        if not self._alone:
-            return []
-        if self._naps:
-            self._naps -= 1
-            return []
-        poll = self.epoll.poll
-        until = _monotonic() + AWAKE
-        # By the clock, not by number: if other threads wait for the core, yielding takes a while.
-        while _monotonic() < until:
-            found = poll(0, 64)
-            if found:
-                self._rest = max(self._rest // 2, REST)
-                return found
-            os.sched_yield()
-        self._naps = self._rest
-        self._rest = min(2 * self._rest, LONGEST_REST)
-        return []
 
     def run(self) -> None:
         """Serve on the calling thread, the process's main one, until `stop`."""

@@ -10,12 +10,12 @@ import os
 import socket
 import sys
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from seer.errors import ServeError
 from seer.rpc.interface._budget import Budget
-from seer.rpc.interface._load import load
+from seer.rpc.interface._load import Interface, load
 from seer.rpc.wire._memory import Spares
 
 from ._callers import Caller, Callers
@@ -24,16 +24,13 @@ from ._entries import make_entries
 from ._execute import Executor, bind_fetch, fetch
 from ._failures import forget_sources, uses_gpu
 from ._gate import Gate
-from ._gate_process import GateProcess, Withheld, settle_process
-from ._lanes import MAX_THREADS, FairQueue, MainLane, ThreadLanes
+from ._gate_process import CloseInForks, GateProcess, prepare_process
+from ._lanes import FairQueue, MainLane, ThreadLanes
 from ._loop import Loop
-from ._shared import MAIN_MARK
+from ._shared import MAIN_MARK, Shared
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from seer.rpc.interface._expose import Context
-    from seer.rpc.interface._load import Interface
     from seer.rpc.interface._schema import Function
 
     from ._async import AsyncLane
@@ -41,7 +38,6 @@ if TYPE_CHECKING:
     from ._channel import Channel
     from ._config import ServerConfig
     from ._gate_process import Message
-    from ._shared import Shared
 
 PATIENCE, MOST_PATIENCE = 0.5, 60.0
 """Seconds between two checks whether calls still run the code of a replaced module."""
@@ -58,16 +54,16 @@ def serve(
     listeners: list[tuple[str, int, Budget, socket.socket]],
     places: dict[str, int],
 ) -> int:
-    """Load the interface and serve it; the process's exit code."""
-    settle_process()
-    withheld = Withheld(channel.fileno(), *(listener.fileno() for *_, listener in listeners))
+    """Load the interface, serve it, and return the process's exit code."""
+    prepare_process()
+    closing = CloseInForks(channel.fileno(), *(listener.fileno() for *_, listener in listeners))
     interface = load_or_tell(config, channel)
     if interface is None:
         return FAILED_TO_LOAD
     process = InterfaceProcess(config, interface, epoch, shared, channel, places)
     # A reload replaces it in the process. A reference here would keep the first module forever.
     del interface
-    withheld.loop = process.loop
+    closing.loop = process.loop
     for name, index, budget, listener in listeners:
         process.callers.add(name, index, budget, listener)
     process.run()
@@ -129,11 +125,14 @@ class InterfaceProcess(GateProcess):
         self._old: list[ref[Context]] = []
         """The contexts of replaced modules whose code calls still run."""
         self._patience = PATIENCE
+        self._again: threading.Timer | None = None
+        self._forgetting = threading.Lock()
+        """Held to change these three, on the main thread or a timer's."""
         self.loop = Loop(
             next_job=self._queue.pop,
             run_job=self._run_job,
             jobs=self._queue.turns,
-            due=self._due,
+            due=lambda now: self.gate.due(now),
         )
         recorder = self._recorder = self._make_recorder(interface.source_hash, shared)
         self.gate = self._make_gate(
@@ -195,9 +194,6 @@ class InterfaceProcess(GateProcess):
         self._queue.put(gather, gather.run)
         self.loop.ring()
 
-    def _due(self, now: float) -> None:
-        self.gate.due(now)
-
     def _budget_of(self, function: Function) -> Budget:
         return self._config.budget_of(function)
 
@@ -217,12 +213,11 @@ class InterfaceProcess(GateProcess):
         gathers: list[Gather] = []
         for entry in entries.values():
             if entry.lane == "threads":
-                count = min(entry.options.max_concurrency or 1, MAX_THREADS)
                 if entry.options.batch > 1:
                     from ._batch import one_by_one
 
                     entry.target = one_by_one(entry)
-                lanes = ThreadLanes(self._executor, count, entry.name)
+                lanes = ThreadLanes(self._executor, entry.room, entry.name)
                 self._lanes.append(lanes)
                 entry.runner = lanes
             elif entry.lane == "async":
@@ -264,7 +259,9 @@ class InterfaceProcess(GateProcess):
         old = ref(self._interface.context)
         forget_sources()
         self._adopt(interface)
-        self._old.append(old)
+        with self._forgetting:
+            self._old.append(old)
+            self._patience = PATIENCE
         self._forget_old()
         self._reply(message, **self._exposed())
 
@@ -276,17 +273,20 @@ class InterfaceProcess(GateProcess):
         """
         gc.unfreeze()
         gc.collect()
-        self._old = [context for context in self._old if context() is not None]
         if uses_gpu():
             sys.modules["torch"].cuda.empty_cache()
-        if self._old:
-            self._patience = min(2 * self._patience, MOST_PATIENCE)
-            again = threading.Timer(self._patience, self._forget_old)
-            again.daemon = True
-            again.start()
-        else:
-            self._patience = PATIENCE
-            gc.freeze()
+        with self._forgetting:
+            self._old = [context for context in self._old if context() is not None]
+            if self._again is not None:
+                self._again.cancel()  # one wait is enough, also after several reloads
+            if self._old:
+                self._patience = min(2 * self._patience, MOST_PATIENCE)
+                self._again = threading.Timer(self._patience, self._forget_old)
+                self._again.daemon = True
+                self._again.start()
+            else:
+                self._patience = PATIENCE
+                gc.freeze()
 
     def _end_poisoned(self, reason: str) -> None:
         self._tell({"op": "poisoned", "reason": reason})
@@ -294,7 +294,7 @@ class InterfaceProcess(GateProcess):
 
 
 def register_with_gpu(view: memoryview) -> Any:
-    """Pin a slot for copies from a GPU, if one is used; a function that unpins it, or None."""
+    """Pin a slot for copies from a GPU, and return a function that unpins it, or None."""
     torch = sys.modules.get("torch")
     cuda = getattr(torch, "cuda", None)
     if torch is None or cuda is None or not cuda.is_initialized():

@@ -15,29 +15,26 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from seer.rpc.wire._chunks import split_chunk
 
 from ._failures import uses_gpu
-from ._follows import LineWriter, followers, remove_folder
+from ._follows import Follow, LineWriter, followers, owners, remove_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
     from ._callers import Caller
     from ._calls import Call
-    from ._follows import Follow
     from ._replies import Reply
     from ._shared import Shared
 
     _Ended = tuple[Call, Reply, float, float, int]
 
-    _Item = _Ended | tuple[str, bytes] | Callable[[], None]
+    _Item = _Ended | tuple[str, bytes, float] | Callable[[], None]
 
-    """A call, a refused request (caller and line), or a function to call at this point."""
+    """A call, a refused request (caller, line and time), or a function to call at this point."""
 
 PAUSE = 0.01
 """Seconds between two rounds of writing. A crash loses the records of calls since the last one."""
@@ -99,7 +96,10 @@ class Recorder:
         self._callers: dict[str, bytes] = {}
         self._next_file = time.time_ns()
         self._follows = dict(follows)
-        self._tracks = {name: Track(f"{folder}/{name}") for name in follows}
+        self._tracks = {
+            name: Track(f"{folder}/{name}", follow.began_at, follow.sealed_at)
+            for name, follow in follows.items()
+        }
         self._tracks_by_caller: dict[str, list[Track]] = {}
         """The tracks of each caller that was looked up."""
         self._ring = Ring(f"{folder}/ring")
@@ -150,7 +150,7 @@ class Recorder:
         """Note a request that was refused. Of a flood, record some, and the number of the rest."""
         now = time.time()
         if len(self._rate_limits) > _CALLERS:
-            # Callers without a backlog start afresh.
+            # Forget callers that have nothing held back; they get a new limit.
             busy = {name: limit for name, limit in self._rate_limits.items() if limit.held}
             self._rate_limits = busy
         limit = self._rate_limits.setdefault(caller.name, RateLimit())
@@ -160,7 +160,7 @@ class Recorder:
             self._refuse(caller.name, _summary(caller.name, limit, now))
 
     def _refuse(self, caller: str, line: bytes) -> None:
-        self._enqueue((caller, line), len(line))
+        self._enqueue((caller, line, time.monotonic()), len(line))
 
     def flush(self, done: Callable[[], None]) -> None:
         """Call `done` once everything noted so far is written or lost."""
@@ -179,9 +179,11 @@ class Recorder:
             done: Called with the number of its new callers' calls that the ring has dropped.
         """
 
+        now = time.monotonic()
+
         def begin() -> None:
             self._follows[follow.id] = follow
-            track = self._tracks.setdefault(follow.id, Track(f"{self._folder}/{follow.id}"))
+            track = self._tracks.setdefault(follow.id, Track(f"{self._folder}/{follow.id}", now))
             self._tracks_by_caller.clear()
             ring = self._ring
             callers = {name for name in ring.callers() if track in self._tracks_of(name)}
@@ -194,6 +196,31 @@ class Recorder:
             done(sum(ring.dropped.pop(name, 0) for name in callers))
 
         self._enqueue(begin, 0)
+
+    def seal(self, identifier: str, now: float) -> float:
+        """End the time whose calls belong to a follow, and say when it ended.
+
+        Calls that still run belong to it too.
+        """
+        track = self._tracks.get(identifier)
+        if track is None:
+            return now
+        if now < track.sealed_at:
+            track.sealed_at = now
+            self._enqueue(lambda: self._end_prefix(identifier), 0)
+        return track.sealed_at
+
+    def _end_prefix(self, identifier: str) -> None:
+        """Let the calls of the user's script go to the next follow."""
+        follow = self._follows.get(identifier)
+        if follow is not None:
+            follow.prefix = ""
+            self._tracks_by_caller.clear()
+
+    def is_for(self, call: Call, identifier: str) -> bool:
+        """Whether a call that has not ended belongs to a follow; on the recorder's own thread."""
+        track = self._tracks.get(identifier)
+        return track is not None and track in (self._tracks_for(call) or ())
 
     def unfollow(self, identifier: str, done: Callable[[], None]) -> None:
         """Stop writing for a follow; `done` is called after the last write to its folder."""
@@ -253,9 +280,11 @@ class Recorder:
             self._write()
             item()
             return
-        if len(item) == 2:
-            self._waiting -= len(item[1])
-            self._put(item[0], item[1], [])
+        if len(item) == 3:
+            caller, line, made = item
+            self._waiting -= len(line)
+            tracks = [track for track in self._tracks_of(caller) if made <= track.sealed_at]
+            self._put(tracks, caller, line, [])
         else:
             self._keep_call(*item)
         self._made_count += 1
@@ -263,14 +292,16 @@ class Recorder:
     def _keep_call(self, call: Call, reply: Reply, ended: float, seconds: float, size: int) -> None:
         caller = call.owner.name
         blobs = Blobs(self._next_file, keep=self._results)
+        tracks = self._tracks_for(call)
         try:
-            self._put(caller, self._line(call, reply, ended, seconds, blobs), blobs.found)
+            line = self._line(call, reply, ended, seconds, blobs)
+            if tracks is not None:
+                self._put(tracks, caller, line, blobs.found)
         except Exception as error:
             # A record that cannot be written must not cost the others.
-            tracks = self._tracks_of(caller)
-            for track in tracks:
+            for track in tracks or ():
                 track.lose(1, error)
-            if not tracks:
+            if tracks == []:
                 self._ring.drop(caller)
         finally:
             self._next_file = blobs.next
@@ -278,8 +309,13 @@ class Recorder:
             if reply.slot is not None and reply.pool is not None:
                 reply.pool.let_go(reply.slot)
 
-    def _put(self, caller: str, line: bytes, blobs: list[tuple[int, memoryview]]) -> None:
-        tracks = self._tracks_of(caller)
+    def _tracks_for(self, call: Call) -> list[Track] | None:
+        owner = call.owner
+        return owners(self._tracks_of(owner.name), call.queued_at, owner.unfollowed_at)
+
+    def _put(
+        self, tracks: list[Track], caller: str, line: bytes, blobs: list[tuple[int, memoryview]]
+    ) -> None:
         if not tracks:
             self._ring.add(caller, line, blobs)
         for track in tracks:
@@ -447,7 +483,7 @@ class Blobs:
         return json.dumps({"blob": self.add(memoryview(text))}).encode()
 
     def add(self, view: memoryview) -> dict[str, Any]:
-        """Keep a value; the reference to it for the line."""
+        """Keep a value, and return the reference to it for the line."""
         reference = {"sha256": hashlib.sha256(view).hexdigest(), "bytes": len(view)}
         if self._keep:
             reference["file"] = self.next
@@ -464,10 +500,14 @@ class Track:
         why: Why the last of them could not be written.
         taken: Bytes that its reader has taken, as the reader reports.
         ended: Whether the follow has ended, so nothing more is written.
+        began_at: When the follow began (monotonic).
+        sealed_at: When its run ended; calls that were made later are not part of it.
         stalled: The value of `taken` when recording stopped waiting for the reader; -1 before.
     """
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, began_at: float, sealed_at: float = float("inf")) -> None:
+        self.began_at = began_at
+        self.sealed_at = sealed_at
         self.lost = 0
         self.why = ""
         self.taken = 0
@@ -476,6 +516,8 @@ class Track:
         self._folder = folder
         self._writer = LineWriter(folder)
         self._lines: list[bytes] = []
+        self._files: list[list[tuple[str, int]]] = []
+        """The large values of each of these lines: path and bytes."""
         self._written = 0
 
     @property
@@ -491,15 +533,15 @@ class Track:
         """
         if self.ended:
             return
-        for done, (number, view) in enumerate(blobs):
-            try:
-                self._written += store(f"{self._folder}/blobs", number, view)
-            except OSError:
-                for other, _ in blobs[:done]:
-                    os.unlink(f"{self._folder}/blobs/{other}")  # noqa: PTH108 (import time)
-                raise
-        self._lines.append(line)
-        self._written += len(line)
+        files: list[tuple[str, int]] = []
+        try:
+            for number, view in blobs:
+                size = store(f"{self._folder}/blobs", number, view)
+                files.append((f"{self._folder}/blobs/{number}", size))
+        except OSError:
+            _remove(files)
+            raise
+        self._append(line, files)
 
     def adopt(self, line: bytes, files: list[str]) -> None:
         """Add a line of the ring, and move its files here.
@@ -507,14 +549,23 @@ class Track:
         Raises:
             OSError: The files cannot be moved.
         """
-        for path in files:
-            folder, _, name = path.rpartition("/")
-            target = f"{self._folder}/blobs"
-            os.makedirs(target, exist_ok=True)  # noqa: PTH103 (import time)
-            os.rename(f"{folder}/{name}", f"{target}/{name}")  # noqa: PTH104 (import time)
-            self._written += os.stat(f"{target}/{name}").st_size  # noqa: PTH116
+        target = f"{self._folder}/blobs"
+        moved: list[tuple[str, int]] = []
+        try:
+            for path in files:
+                os.makedirs(target, exist_ok=True)  # noqa: PTH103 (import time)
+                place = f"{target}/{path.rpartition('/')[2]}"
+                os.rename(path, place)  # noqa: PTH104 (import time)
+                moved.append((place, os.stat(place).st_size))  # noqa: PTH116 (import time)
+        except OSError:
+            _remove([*moved, *((path, 0) for path in files)])
+            raise
+        self._append(line, moved)
+
+    def _append(self, line: bytes, files: list[tuple[str, int]]) -> None:
         self._lines.append(line)
-        self._written += len(line)
+        self._files.append(files)
+        self._written += len(line) + sum(size for _, size in files)
 
     def lose(self, calls: int, error: Exception) -> None:
         """Count calls that cannot be recorded."""
@@ -524,13 +575,14 @@ class Track:
     def write(self) -> bool:
         """Write the lines that were added; False if there were none."""
         lines, self._lines = self._lines, []
+        files, self._files = self._files, []
         if not lines or self.ended:
             return False
-        written, error = self._writer.append(lines)
-        if error is not None:
-            # The count of bytes to take need not be exact.
-            self._written -= sum(map(len, lines))
-            self.lose(len(lines) - written, error)
+        for index, error in self._writer.append(lines).items():
+            # Nobody will take them.
+            _remove(files[index])
+            self._written -= len(lines[index]) + sum(size for _, size in files[index])
+            self.lose(1, error)
         return True
 
     def end(self) -> None:
@@ -567,7 +619,7 @@ class Ring:
                 files.append((f"{self._folder}/{number}", len(view)))
                 self._blobs += len(view)
         except OSError:
-            self._remove(files)
+            self._discard(files)
             self.drop(caller)
             return
         self._held.append((caller, line, files))
@@ -575,7 +627,7 @@ class Ring:
         while self._lines > RING_LINES or self._blobs > RING_BLOBS:
             oldest, text, its_files = self._held.popleft()
             self._lines -= len(text)
-            self._remove(its_files)
+            self._discard(its_files)
             self.drop(oldest)
 
     def take(self, callers: set[str]) -> list[tuple[bytes, list[str]]]:
@@ -601,14 +653,22 @@ class Ring:
         """Count a call that was dropped."""
         self.dropped[caller] = self.dropped.get(caller, 0) + 1
 
-    def _remove(self, files: list[tuple[str, int]]) -> None:
-        for path, size in files:
+    def _discard(self, files: list[tuple[str, int]]) -> None:
+        _remove(files)
+        self._blobs -= sum(size for _, size in files)
+
+
+def _remove(files: list[tuple[str, int]]) -> None:
+    for path, _ in files:
+        try:
             os.unlink(path)  # noqa: PTH108 (import time)
-            self._blobs -= size
+        except OSError:
+            # It is gone already, or its disk has become read-only. Nobody takes it either way.
+            continue
 
 
 def store(folder: str, number: int, view: memoryview) -> int:
-    """Write a large value; how many bytes it has.
+    """Write a large value, and return how many bytes it has.
 
     Raises:
         OSError: It cannot be written. No part of it is left.
@@ -645,7 +705,7 @@ BURST = 200
 """Refused requests of one caller that are recorded in a row."""
 PER_SECOND = 20.0
 """Refused requests of one caller that are recorded each second in the long run."""
-_TELL = 1.0
+_SUMMARY_EVERY = 1.0
 """Seconds between two lines with the number of requests that were not recorded."""
 
 
@@ -678,7 +738,7 @@ class RateLimit:
 
     def is_due(self, now: float) -> bool:
         """Whether it is time for a line with the number of requests that were not recorded."""
-        if abs(now - self._told) < _TELL:
+        if abs(now - self._told) < _SUMMARY_EVERY:
             return False
         self._told = now
         return True

@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from seer.rpc.wire._http import response_head
 from seer.rpc.wire._protocol import (
@@ -20,15 +21,13 @@ from seer.rpc.wire._protocol import (
     SHARE_FROM,
     SLOT_ALIGN,
     Piece,
+    RemoteBuffer,
     aligned,
     format_pieces,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
-
-    from seer.rpc.wire._memory import Pool, Slot
+    from seer.rpc.wire._memory import Slot, SlotPool
 
 
 _COPY_BELOW = 1 << 20
@@ -76,10 +75,10 @@ class Reply:
         self.pieces: Sequence[Piece] = ()
         self.inline: Sequence[bytes] = ()
         self.slot: Slot | None = None
-        self.pool: Pool | None = None
+        self.pool: SlotPool | None = None
         self.size = self.kept_size = len(text)
 
-    def add_buffers(self, buffers: list[Any], pool: Pool | None) -> None:
+    def add_buffers(self, buffers: list[Any], pool: SlotPool | None) -> None:
         """Add buffers: large ones to a slot of `pool`, if there is one; the others inline.
 
         Everything is copied, because the next call may change what the function returned.
@@ -108,7 +107,7 @@ class Reply:
                 start = aligned(end, INLINE_ALIGN)
                 if start > end:
                     inline.append(bytes(start - end))
-                inline.append(_bytes(buffer, size))
+                inline.append(_bytes(buffer))
                 pieces.append(Piece("i", 0, start, size))
                 end = start + size
         if len(pieces) > 300 and len(format_pieces(pieces)) > _MAX_LAYOUT:
@@ -166,23 +165,21 @@ def plain_message(status: int, prefix: bytes, text: bytes, *, close: bool = Fals
 
 def size_of(buffer: Any) -> int:
     """The bytes of a buffer, which may still be on a GPU."""
-    return buffer.nbytes if hasattr(buffer, "copy_into") else memoryview(buffer).nbytes
+    return buffer.nbytes if isinstance(buffer, RemoteBuffer) else memoryview(buffer).nbytes
 
 
 def _copy(buffer: Any, target: memoryview) -> None:
-    if hasattr(buffer, "copy_into"):
+    if isinstance(buffer, RemoteBuffer):
         buffer.copy_into(target)
     elif target.nbytes:
         copy(memoryview(buffer).cast("B"), target)
 
 
-def _bytes(buffer: Any, size: int) -> bytes:
+def _bytes(buffer: Any) -> bytes:
     if isinstance(buffer, bytes):
         return buffer
-    if hasattr(buffer, "copy_into"):
-        copy = bytearray(size)
-        buffer.copy_into(memoryview(copy))
-        return bytes(copy)
+    if isinstance(buffer, RemoteBuffer):
+        return bytes(buffer.copied())
     return memoryview(buffer).tobytes()
 
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import mmap
-import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from seer.errors import ProtocolError
+from seer.rpc.wire._descriptors import close_each
 from seer.rpc.wire._memory import map_sealed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from seer.rpc.wire._http import Request
 
 
@@ -81,5 +80,4 @@ class RequestBuffers:
 
     def close(self) -> None:
         """Close the descriptors; the mappings stay."""
-        while self._descriptors:
-            os.close(self._descriptors.pop())
+        close_each(self._descriptors)

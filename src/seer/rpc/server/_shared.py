@@ -8,14 +8,11 @@ process because of it.
 from __future__ import annotations
 
 import mmap
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from struct import Struct
-from typing import TYPE_CHECKING
 
 from seer.rpc.interface._budget import WIDTH
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 MARKS = 1024
 MAIN_MARK = 0
@@ -41,7 +38,8 @@ def first_place(caller: int) -> int:
     return caller * _FUNCTIONS
 
 
-class Running:
+@dataclass(frozen=True, slots=True)
+class UnfinishedCall:
     """A call that ran when its process ended.
 
     Attributes:
@@ -53,14 +51,12 @@ class Running:
         shared_by: How many calls of a batch share its time.
     """
 
-    __slots__ = ("call", "caller", "function", "paid", "shared_by", "since")
-
-    def __init__(self, cells: Sequence[float], call: str) -> None:
-        self.caller, self.function = divmod(int(cells[_PLACE]), _FUNCTIONS)
-        self.call = call
-        self.since = cells[_SINCE]
-        self.paid = cells[_PAID]
-        self.shared_by = int(cells[_SHARED_BY]) or 1
+    caller: int
+    function: int
+    call: str
+    since: float
+    paid: float
+    shared_by: int
 
 
 class Shared:
@@ -124,15 +120,19 @@ class Shared:
         times = self.cells[: MARKS * _MARK_CELLS : _MARK_CELLS].tolist()
         return any(0.0 < when < now for when in times)
 
-    def running(self) -> list[Running]:
+    def running(self) -> list[UnfinishedCall]:
         """The calls that run; to be read after a crash."""
-        found: list[Running] = []
+        found: list[UnfinishedCall] = []
         for mark in range(MARKS):
             cell = mark * _MARK_CELLS
             if self.cells[cell + _SINCE]:
+                cells = self.cells[cell : cell + _SHARED_BY + 1].tolist()
+                _, since, place, paid, shared_by = cells
                 start = mark * _MARK_BYTES + _ID_AT
                 call = bytes(self.bytes[start : start + _ID_BYTES]).rstrip(b"\0").decode()
-                found.append(Running(self.cells[cell : cell + _SHARED_BY + 1].tolist(), call))
+                caller, function = divmod(int(place), _FUNCTIONS)
+                shared = int(shared_by) or 1
+                found.append(UnfinishedCall(caller, function, call, since, paid, shared))
         return found
 
     def last(self) -> list[int]:
@@ -171,6 +171,6 @@ class Marks:
             return -1
 
     def give(self, mark: int) -> None:
-        """Give a mark back."""
+        """Give a mark back, if it is one of those that are given out."""
         if mark > MAIN_MARK:
             self._free.put(mark)

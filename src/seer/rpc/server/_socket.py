@@ -11,31 +11,14 @@ import select
 import socket
 from _thread import allocate_lock
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from seer.rpc.wire._descriptors import close_all, rights
 from seer.rpc.wire._protocol import CANNOT_PASS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from typing import Protocol
-
-    class Poller(Protocol):
-        """Reports the events of sockets."""
-
-        @property
-        def epoll(self) -> select.epoll:
-            """Watches the descriptors."""
-            ...
-
-        def watch(self, fd: int, mask: int, handler: Callable[[int], None], /) -> None:
-            """Call `handler(events)` for events of `fd`."""
-            ...
-
-        def unwatch(self, fd: int, /) -> None:
-            """Forget `fd`."""
-            ...
-
+    from ._poller import Poller
 
 _OUT = select.EPOLLOUT
 _READ = select.EPOLLIN | select.EPOLLRDHUP
@@ -80,7 +63,7 @@ class NonBlockingSocket:
 
     def on_refused(self) -> None:
         """Handle that queued descriptors cannot be passed; their message was dropped."""
-        self._give_up()
+        self.give_up()
 
     def on_closed(self) -> None:
         """Release what belongs to the socket; called once."""
@@ -119,7 +102,7 @@ class NonBlockingSocket:
                 except BlockingIOError:
                     pass
                 except OSError:
-                    self._give_up()
+                    self.give_up()
                     return
             if data:
                 self._queue(memoryview(data), ())
@@ -146,7 +129,7 @@ class NonBlockingSocket:
                     close_all(descriptors)
                     if descriptors and error.errno in CANNOT_PASS:
                         raise
-                    self._give_up()
+                    self.give_up()
                     return
                 else:
                     close_all(descriptors)
@@ -191,7 +174,7 @@ class NonBlockingSocket:
                     self.unsent -= len(data)
                     self._out.popleft()
                 else:
-                    self._give_up()
+                    self.give_up()
                     self._drop_unsent()
             if not self._out:
                 self.on_clogged(False)
@@ -214,7 +197,7 @@ class NonBlockingSocket:
 
     # --- the end -----------------------------------------------------------------------------
 
-    def _give_up(self) -> None:
+    def give_up(self) -> None:
         """Shut down a connection over which nothing can be sent, so that the peer does not wait.
 
         The polling thread then reads its end and closes it.

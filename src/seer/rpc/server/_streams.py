@@ -10,20 +10,16 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
 
 from seer.errors import CallCancelledError, GateError
-from seer.rpc.values._codec import encode
 from seer.rpc.wire._protocol import INLINE_ALIGN, STREAM_TYPE, aligned
 
-from ._calls import DONE, QUEUED
+from ._calls import DONE, QUEUED, Call
 from ._replies import Reply, size_of
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-    from typing import Any
-
-    from ._calls import Call
     from ._connection import Connection
     from ._execute import Executor, Lane
     from ._gate import Gate
@@ -126,17 +122,8 @@ class Streamer:
 
     def _chunk(self, call: Call, item: Any) -> bytes:
         """One item as a chunk: a line of JSON, followed by its buffers."""
-        executor = self._executor
         buffers: list[Any] = []
-        text = encode(
-            item,
-            buffers,
-            frames=call.frames,
-            function=call.entry.name,
-            extra=call.owner.describe,
-            scrub=executor.scrub,
-        )
-        text = executor.scrubbed(text)
+        text = self._executor.encoded(call, item, buffers)
         if not buffers:
             return b'{"item":%s}\n' % text
         sizes = json.dumps([size_of(buffer) for buffer in buffers]).encode()

@@ -12,7 +12,8 @@ import os
 import signal
 import socket
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from seer.rpc.wire._http import Request
 from seer.rpc.wire._protocol import CANNOT_PASS
@@ -20,20 +21,18 @@ from seer.rpc.wire._protocol import CANNOT_PASS
 from ._child import Child, ExitReport, new_epoch
 from ._control import Control
 from ._failures import error_text
-from ._http_server import HttpConnection, Poller
+from ._http_server import HttpConnection
 from ._listeners import CallerSockets
+from ._poller import Poller
 from ._shared import FIRST_CALLER, METERS, Shared
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
     from seer.rpc.interface._budget import Budget
 
     from ._channel import Channel
     from ._config import CallerConfig, ServerConfig
 
-    Answered = Callable[[dict[str, Any]], None]
+    OnAnswer = Callable[[dict[str, Any]], None]
 
 TICK = 0.2
 """Seconds between two checks of timeouts."""
@@ -50,11 +49,11 @@ class Workers:
         """Start them. The supervisor must fork the process that has the callers' sockets."""
         raise NotImplementedError
 
-    def reload(self, answered: Answered) -> None:
+    def reload(self, answered: OnAnswer) -> None:
         """Load the file again."""
         raise NotImplementedError
 
-    def scale(self, wanted: int, answered: Answered) -> None:
+    def scale(self, wanted: int, answered: OnAnswer) -> None:
         """Run another number of copies.
 
         Raises:
@@ -106,7 +105,7 @@ class OneProcess(Workers):
             places=supervisor.places,
         )
 
-    def reload(self, answered: Answered) -> None:
+    def reload(self, answered: OnAnswer) -> None:
         """Ask the process to load the file again."""
         self._supervisor.ask({"op": "reload"}, answered)
 
@@ -184,9 +183,9 @@ class Supervisor:
         return self.epoch if self.state in ("starting", "restarting") else "none"
 
     def run(self) -> int:
-        """Serve until told to stop; the exit status."""
-        signal.signal(signal.SIGTERM, self._on_terminate)
-        signal.signal(signal.SIGINT, self._on_terminate)
+        """Serve until told to stop, and return the exit status."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda _number, _frame: self.stop())
         self._control.open(self.config.control)
         for caller in self.config.callers:
             self.add_caller(caller)
@@ -201,9 +200,6 @@ class Supervisor:
 
     def stop(self) -> None:
         """End the interface and this process."""
-        self._stopping = True
-
-    def _on_terminate(self, _number: int, _frame: object) -> None:
         self._stopping = True
 
     def _close(self) -> None:
@@ -299,16 +295,19 @@ class Supervisor:
             self._control.lose_records(unrecorded, words)
         self.child = None
         self.workers.end_all("the process that serves their callers has ended")
+        if not self._stopping and self.state != "starting":
+            # Before open questions are answered: one may ask for everything that is recorded.
+            self._control.record_lost(last.lost, self.ended, self._output)
         self._questions.fail(f"the interface has ended: {self.explained}")
         if not self._stopping:
-            self._after_end(last.lost, child.tail())
+            self._after_end(child.tail())
 
     def fail_to_start(self, failure: dict[str, Any] | None, ended: str, tail: str) -> None:
         """Handle that the copies could not be started, so nothing can be served."""
         self.failure = failure
         self.ended = ended
         if not self._stopping:
-            self._after_end([], tail)
+            self._after_end(tail)
 
     def give_up(self, why: str) -> None:
         """End the front, after it has told all callers: no further copy will be started."""
@@ -320,7 +319,7 @@ class Supervisor:
 
         self.ask({"op": "give_up", "why": f"the interface is not running: {why}"}, told)
 
-    def _after_end(self, lost: list[tuple[int, str, str, float]], tail: str) -> None:
+    def _after_end(self, tail: str) -> None:
         """Restart the interface after its end, or keep the reason for those who ask."""
         if self.state == "starting":
             self.state = "failed"
@@ -333,7 +332,6 @@ class Supervisor:
                 }
             self._control.wake_ready()
             return
-        self._control.record_lost(lost, self.ended, self._output)
         restart_at = None
         if self.config.restart == "on-failure" and self.failure is None:
             restart_at = self._recent.next(time.monotonic())
@@ -359,11 +357,11 @@ class Supervisor:
 
     @property
     def _blind(self) -> bool:
-        """Whether callers must see nothing of the server's inside."""
+        """Whether callers get no details of the server, because a model is hidden."""
         return bool(self.config.blind or self.config.hidden)
 
     def describe_end(self, child: Child, last: ExitReport) -> str:
-        """Reap a process; how it ended, with what callers may know about its last seconds."""
+        """Reap a process, and return how it ended and what callers may know of its last seconds."""
         ended = child.reap()
         output = child.tail(5)
         told = self.config.tracebacks is True and not self._blind
@@ -424,14 +422,14 @@ class Questions:
     """Questions to a process. Each gets an answer, even if the process ends."""
 
     def __init__(self) -> None:
-        self._asked: dict[int, Answered] = {}
+        self._asked: dict[int, OnAnswer] = {}
         self._number = 0
 
     def ask(
         self,
         channel: Channel,
         message: dict[str, Any],
-        answered: Answered,
+        answered: OnAnswer,
         descriptors: list[int] | None = None,
     ) -> None:
         """Ask the process behind `channel`; `answered` gets its answer, or an error."""

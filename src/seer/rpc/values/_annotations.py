@@ -1,19 +1,19 @@
 """Makes hints from annotations.
 
 The libraries that annotations may name (numpy, torch, pandas, PIL, pydantic ...) are not imported
-here: an annotation that names one has already loaded it. The same holds for `typing`.
+here: an annotation that names one has already loaded it.
 """
 
 from __future__ import annotations
 
+import enum
 import sys
-from typing import TYPE_CHECKING
+import typing
+from typing import Any
 
 from ._hints import ANY, CONTAINERS, SIMPLE, Hint, UnsupportedHintError, literal_hint
 from ._kinds import KINDS
-
-if TYPE_CHECKING:
-    from typing import Any
+from ._pack import type_name
 
 _ABSTRACT = {
     "Sequence": "sequence",
@@ -77,7 +77,7 @@ class Parser:
             return Hint(kind)
         if is_named(cls):
             return Hint("named", detail=self._name(cls))
-        if _is(sys.modules.get("typing"), "Any", cls):
+        if cls is typing.Any:
             return ANY
         raise UnsupportedHintError(
             f"{describe(cls)} is a class the gate cannot build; use plain values, a dataclass, a "
@@ -86,7 +86,6 @@ class Parser:
 
     def _parse_form(self, annotation: Any, names: dict[str, Any]) -> Hint:
         """The hint for an annotation that is not a plain class: a union, a generic, a literal."""
-        typing = sys.modules.get("typing")
         origin = getattr(annotation, "__origin__", None)
         args: Any = getattr(annotation, "__args__", ())
         if hasattr(annotation, "__metadata__"):
@@ -95,14 +94,14 @@ class Parser:
             return self.parse(annotation.__supertype__, names)
         if hasattr(annotation, "__value__"):
             return self.parse(_alias_value(annotation), names)
-        if type(annotation).__name__ in ("UnionType", "Union") or _is(typing, "Union", origin):
+        if type(annotation).__name__ in ("UnionType", "Union") or origin is typing.Union:
             return self._union([self.parse(arg, names) for arg in args])
-        if _is(typing, "Literal", origin):
+        if origin is typing.Literal:
             return literal_hint(args)
         for name in ("Required", "NotRequired", "ReadOnly", "Final"):
             if _is(typing, name, origin) or _is(sys.modules.get("typing_extensions"), name, origin):
                 return self.parse(args[0], names)
-        if _is(typing, "LiteralString", annotation):
+        if annotation is typing.LiteralString:
             return Hint("str")
         if isinstance(origin, type):
             return self._parse_generic(annotation, origin, args, names)
@@ -115,7 +114,7 @@ class Parser:
         if kind == "tuple":
             if len(args) == 2 and args[1] is Ellipsis:
                 return Hint("tuple_of", (self.parse(args[0], names),))
-            if not args and annotation is getattr(sys.modules.get("typing"), "Tuple", None):
+            if not args and annotation is typing.Tuple:  # noqa: UP006 (the bare alias)
                 return Hint("tuple_of", (ANY,))
             return Hint("tuple", tuple(self.parse(arg, names) for arg in args))
         kind = kind or _known_kind(origin)
@@ -168,8 +167,7 @@ def is_named(cls: type) -> bool:
         return True
     if tuple in cls.__mro__ and hasattr(cls, "_fields"):
         return True
-    enum = sys.modules.get("enum")
-    return enum is not None and issubclass(cls, enum.Enum)
+    return issubclass(cls, enum.Enum)
 
 
 def annotation_note(annotation: Any) -> str:
@@ -184,8 +182,6 @@ def annotation_note(annotation: Any) -> str:
 def describe(annotation: Any) -> str:
     """An annotation as its author would write it."""
     if isinstance(annotation, type) and not hasattr(annotation, "__origin__"):
-        from ._pack import type_name
-
         return type_name(annotation)
     return repr(annotation)
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...errors import ProtocolError
+from ..wire._protocol import RemoteBuffer
 from ._pack import TAG, UNKNOWN, Unsendable, known_class
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from ._pack import Packer, Scrub
     from ._unpack import Unpacker
 
@@ -68,7 +67,7 @@ class RawArray:
         return f"RawArray(dtype={self.dtype!r}, shape={self.shape})"
 
 
-class TensorBuffer:
+class TensorBuffer(RemoteBuffer):
     """A tensor's memory that is still on a device.
 
     Attributes:
@@ -145,9 +144,7 @@ def _memory(array: Any) -> Any:
 def _plain_list(array: Any) -> Any:
     if array.dtype.kind == "c":
         return array.view(array.real.dtype).reshape(*array.shape, 2).tolist()
-    if array.dtype.kind in "mM":
-        return array.astype(str).tolist()
-    if array.dtype.kind == "S":
+    if array.dtype.kind in "mMS":
         return array.astype(str).tolist()
     return array.tolist()
 
@@ -279,14 +276,15 @@ def open_png(data: bytes) -> Any:
 
 def _shape(found: dict[str, Any]) -> tuple[int, ...]:
     shape = found["shape"]
-    if not _is_list(shape) or not all(type(n) is int and n >= 0 for n in shape):
+    if not is_list(shape) or not all(type(n) is int and n >= 0 for n in shape):
         raise ProtocolError(f"shape {shape!r} is not a list of sizes")
     if len(shape) > 32:
         raise ProtocolError("an array of more than 32 dimensions")
     return tuple(shape)
 
 
-def _is_list(value: Any) -> bool:
+def is_list(value: Any) -> bool:
+    """Whether a value is exactly a list. Unlike `type(value) is list`, it narrows no type."""
     return type(value) is list
 
 

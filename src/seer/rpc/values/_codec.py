@@ -21,7 +21,8 @@ from __future__ import annotations
 
 import json
 import json.encoder
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ...errors import (
     ArgumentError,
@@ -44,9 +45,6 @@ from ._pack import (
 from ._unpack import Unpacker, deeper_than
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import Any
-
     from ._pack import AnyBuffer, Extra, Scrub
     from ._unpack import Restorers
 
@@ -56,7 +54,7 @@ _NODES = LEAVES | {list, dict}
 _RESULT = len('{"result":')
 
 
-class Limits:
+class DecodeLimits:
     """The limits of what `decode` accepts.
 
     Attributes:
@@ -71,7 +69,7 @@ class Limits:
         self.depth = depth
 
 
-DEFAULT_LIMITS = Limits()
+DEFAULT_LIMITS = DecodeLimits()
 
 
 def encode(
@@ -142,7 +140,7 @@ def decode(
     text: bytes | bytearray | memoryview,
     buffers: Sequence[Any] = (),
     *,
-    limits: Limits = DEFAULT_LIMITS,
+    limits: DecodeLimits = DEFAULT_LIMITS,
     torch: bool = False,
     raw: bool = False,
     extra: Restorers | None = None,
@@ -239,10 +237,10 @@ def _encode(
     if not (frames and (type(value) in LEAVES or _is_plain(value, MAX_DEPTH))):
         value = Packer(buffers, frames, extra, scrub).pack(value, MAX_DEPTH)
     try:
-        text = _dump(value)
+        text = write_json(value)
     except ValueError:
         # An integer above Python's limit of digits. The buffers that were added stay valid.
-        text = _dump(pack_huge_ints(value))
+        text = write_json(pack_huge_ints(value))
     try:
         data = text.encode()
     except UnicodeEncodeError:
@@ -287,5 +285,6 @@ def _make_dump(make_encoder: Any) -> Callable[[Any], str]:
     return lambda value: join(write(value, 0))
 
 
-_dump = _make_dump(getattr(json.encoder, "c_make_encoder", None))
+write_json = _make_dump(getattr(json.encoder, "c_make_encoder", None))
+"""Writes plain data as compact JSON."""
 _scan: Callable[[str, int], tuple[Any, int]] = getattr(json.JSONDecoder(), "scan_once")  # noqa: B009

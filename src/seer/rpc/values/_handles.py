@@ -6,15 +6,13 @@ import os
 import sys
 from _thread import allocate_lock
 from collections import deque
+from collections.abc import Callable
 from types import FunctionType, ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Generic
 
 from seer.errors import ArgumentError, HandleError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any, Generic
-
     from typing_extensions import TypeVar
 
     Kept = TypeVar("Kept", default=Any)
@@ -26,7 +24,7 @@ else:
     Kept = None
 
     class _OfSome:
-        """The same without `typing`, which is slow to import: `Handle[x]` is `Handle`."""
+        """At run time `Handle[x]` is `Handle`: a sandbox need not have `typing_extensions`."""
 
         __slots__ = ()
 
@@ -93,11 +91,8 @@ class HandleTable:
         """How many handles use the memory at an address."""
         self.size = 0
 
-    def __len__(self) -> int:
-        return len(self._values)
-
     def add(self, handle: Handle) -> dict[str, Any]:
-        """Keep a value; the reference for the caller.
+        """Keep a value, and return the reference for the caller.
 
         Raises:
             HandleError: The caller holds too many handles, or too much memory.

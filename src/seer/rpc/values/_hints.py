@@ -7,12 +7,10 @@ made from it. `_annotations` makes hints from annotations, `_convert` converts v
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import ast
+from typing import Any
 
 from ._kinds import KINDS
-
-if TYPE_CHECKING:
-    from typing import Any
 
 SIMPLE: dict[Any, str] = {
     None: "none",
@@ -43,8 +41,8 @@ _TEXT = {
 NAMES = frozenset(
     {*SIMPLE.values(), *CONTAINERS.values(), *_TEXT, "tuple_of", "union", "literal", "named"}
 )
-
-
+LITERALS = frozenset({str, int, bool, bytes, type(None)})
+"""The types of the values that a `Literal` may have."""
 _ARITY = {
     **dict.fromkeys(("list", "sequence", "set", "frozenset"), (0, 1)),
     **dict.fromkeys(("dict", "mapping"), (0, 2)),
@@ -134,8 +132,6 @@ class Hint:
         if len(args) not in _ARITY.get(kind, (0,)) and kind not in ("union", "tuple"):
             raise ValueError(f"a hint of kind {kind!r} with {len(args)} hints inside")
         if kind == "literal":
-            import ast
-
             detail = literal_hint(ast.literal_eval(detail)).detail
         elif (
             detail is not None
@@ -156,9 +152,9 @@ def literal_hint(args: tuple[Any, ...]) -> Hint:
     """
     values: list[Any] = []
     for value in args:
-        if type(value) not in (str, int, bool, bytes, type(None)):
+        if type(value) not in LITERALS:
             value = getattr(value, "value", value)
-        if type(value) not in (str, int, bool, bytes, type(None)):
+        if type(value) not in LITERALS:
             raise UnsupportedHintError(f"Literal[{value!r}] is not a literal value")
         values.append(value)
     return Hint("literal", detail=tuple(values))

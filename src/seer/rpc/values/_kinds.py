@@ -15,13 +15,11 @@ No library is imported here: a value or a hint of such a kind has already loaded
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from ._convert_kinds import Convert
+    from ._convert import Convert
     from ._hints import Hint
     from ._pack import Packer
     from ._unpack import Unpacker
@@ -129,9 +127,9 @@ def _tables() -> Any:
 
 
 def _converters() -> Any:
-    from . import _convert_kinds
+    from . import _convert
 
-    return _convert_kinds
+    return _convert
 
 
 def _pack_array(packer: Packer, value: Any, _depth: int) -> Any:
@@ -160,22 +158,13 @@ def _pack_timedelta(packer: Packer, value: Any, _depth: int) -> Any:
     return {TAG: "timedelta", "value": [value.days, value.seconds, value.microseconds]}
 
 
-def _unpack_datetime(_: Unpacker, found: Fields) -> Any:
-    import datetime
+def _unpack_moment(name: str) -> Callable[[Unpacker, Fields], Any]:
+    def unpack(_: Unpacker, found: Fields) -> Any:
+        import datetime
 
-    return datetime.datetime.fromisoformat(found["value"])
+        return getattr(datetime, name).fromisoformat(found["value"])
 
-
-def _unpack_date(_: Unpacker, found: Fields) -> Any:
-    import datetime
-
-    return datetime.date.fromisoformat(found["value"])
-
-
-def _unpack_time(_: Unpacker, found: Fields) -> Any:
-    import datetime
-
-    return datetime.time.fromisoformat(found["value"])
+    return unpack
 
 
 def _unpack_timedelta(_: Unpacker, found: Fields) -> Any:
@@ -273,7 +262,7 @@ KINDS = (
         tag="datetime",
         fields=("value",),
         pack=_pack_moment("datetime"),
-        unpack=_unpack_datetime,
+        unpack=_unpack_moment("datetime"),
         convert=lambda: _converters().moment("datetime"),
         schema={"type": "string", "format": "date-time"},
     ),
@@ -284,7 +273,7 @@ KINDS = (
         tag="date",
         fields=("value",),
         pack=_pack_moment("date"),
-        unpack=_unpack_date,
+        unpack=_unpack_moment("date"),
         convert=lambda: _converters().moment("date"),
         schema={"type": "string", "format": "date"},
     ),
@@ -295,7 +284,7 @@ KINDS = (
         tag="time",
         fields=("value",),
         pack=_pack_moment("time"),
-        unpack=_unpack_time,
+        unpack=_unpack_moment("time"),
         convert=lambda: _converters().moment("time"),
         schema={"type": "string", "format": "time"},
     ),

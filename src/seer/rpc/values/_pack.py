@@ -10,20 +10,19 @@ dates, are packed as their rows in `_kinds` say.
 
 from __future__ import annotations
 
+import enum
 import json
 import marshal
 import math
 import struct
 import sys
 import warnings
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from ._kinds import KINDS, TAG
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
     from typing_extensions import Buffer
 
     from ._arrays import TensorBuffer
@@ -36,6 +35,8 @@ LONG_LIST = 64
 """A list of at least this many floats or ints is sent as raw memory."""
 MAX_DEPTH = 100
 MANY_NUMBERS = 1_000_000
+_SHORT = 60
+"""The most characters of a value in a message."""
 
 LEAVES = frozenset({str, int, float, bool, type(None)})
 NUMBERS = frozenset({int, float})
@@ -50,8 +51,9 @@ UNKNOWN = object()
 """The result of a pack function for a value that it does not know."""
 
 
-class ServerDefault:
-    """A default in generated code that only the server knows; it is never sent."""
+class Omitted:
+    """An argument that is left out of the call; generated code has it where only the server knows
+    the default."""
 
     __slots__ = ()
 
@@ -59,7 +61,7 @@ class ServerDefault:
         return "..."
 
 
-SERVER_DEFAULT = ServerDefault()
+OMITTED = Omitted()
 
 
 class Unsendable(Exception):
@@ -90,7 +92,7 @@ class Packer:
         self._numbers = 0
 
     def add(self, buffer: AnyBuffer) -> int:
-        """Append a buffer; its index."""
+        """Append a buffer, and return its index."""
         self.buffers.append(buffer)
         return len(self.buffers) - 1
 
@@ -167,7 +169,7 @@ class Packer:
             return items
         if isinstance(value, tuple):
             return {TAG: "tuple", "items": items}
-        for item, packed in zip(value, items):  # noqa: B905 (Python 3.9)
+        for item, packed in zip(value, items, strict=True):
             if packed.__class__ is dict and not _can_be_key(packed):
                 raise Unsendable(f"has an item that is {_RECORD_KEY.format(type_name(type(item)))}")
         return {TAG: "frozenset" if isinstance(value, frozenset) else "set", "items": items}
@@ -211,9 +213,9 @@ class Packer:
         """The tree for records, enums and other values of the standard library."""
         fields = record_fields(value)
         if fields is not None:
-            given = {name: item for name, item in fields.items() if item is not SERVER_DEFAULT}
+            given = {name: item for name, item in fields.items() if item is not OMITTED}
             return self._pack_dict(given, depth)
-        if isinstance(value, known_class("enum", "Enum")):
+        if isinstance(value, enum.Enum):
             return self.pack(enum_value(value), depth - 1)
         for base, exact in _EXACT:
             if isinstance(value, base):
@@ -338,13 +340,13 @@ def type_name(kind: Any) -> str:
     return f"{module}.{name}"
 
 
-def short(value: object, limit: int = 60) -> str:
+def short(value: object) -> str:
     """`repr`, cut to a length for messages."""
     try:
         text = repr(value)
     except Exception as error:  # a class's own, or an int of too many digits
         text = f"it cannot be shown: {type(error).__name__}"
-    return text if len(text) <= limit else text[: limit - 3] + "..."
+    return text if len(text) <= _SHORT else text[: _SHORT - 3] + "..."
 
 
 def _advice(value: object) -> str:

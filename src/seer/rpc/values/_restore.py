@@ -11,14 +11,12 @@ does not check results against that hint, so a value that does not fit is return
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
-from ._pack import SERVER_DEFAULT
+from ._pack import OMITTED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any
-
     Restore = Callable[[Any], Any]
 
 _ITEMS = {"list": list, "sequence": list, "set": set, "frozenset": frozenset, "tuple_of": tuple}
@@ -27,10 +25,10 @@ _ITEMS = {"list": list, "sequence": list, "set": set, "frozenset": frozenset, "t
 def given(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments without those that stand for defaults of the server."""
     for index, value in enumerate(args):
-        if value is SERVER_DEFAULT:
+        if value is OMITTED:
             args = args[:index]
             break
-    return args, {name: value for name, value in kwargs.items() if value is not SERVER_DEFAULT}
+    return args, {name: value for name, value in kwargs.items() if value is not OMITTED}
 
 
 class Restorer:

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...errors import ProtocolError
-from ._pack import TAG, UNKNOWN, Unsendable
+from ._arrays import is_list
+from ._pack import (
+    TAG,
+    UNKNOWN,
+    Packer,
+    Unsendable,
+)
 
 if TYPE_CHECKING:
-    from typing import Any
-
-    from ._pack import Packer
     from ._unpack import Unpacker
 
 _DTYPE = re.compile(
@@ -55,7 +58,9 @@ def _pack_frame(packer: Packer, frame: Any, depth: int) -> Any:
         packed = [_pack_column(packer, *pair, depth) for pair in zip(names, columns, strict=True)]
         return {TAG: "frame", "columns": packed, "index": _pack_index(packer, frame.index, depth)}
     if len(set(map(str, names))) != len(names):
-        raise Unsendable("is a frame with two columns of one name, which plain JSON cannot tell")
+        raise Unsendable(
+            "is a data frame with duplicate column names, which plain JSON cannot represent"
+        )
     pairs = zip(map(str, names), columns, strict=True)
     return {name: packer.pack(_plain_items(column), depth - 1) for name, column in pairs}
 
@@ -74,7 +79,8 @@ def _pack_column(packer: Packer, name: Any, column: Any, depth: int) -> list[Any
     dtype = column.dtype
     try:
         packed_name = packer.pack(name, depth - 1)
-        if getattr(dtype, "kind", "O") in "biufcmM" and isinstance(dtype, _numpy_dtype()):
+        of_numpy = isinstance(dtype, sys.modules["numpy"].dtype)
+        if of_numpy and dtype.kind in "biufcmM":
             return [packed_name, None, packer.pack(column.to_numpy(), depth - 1)]
         if not _DTYPE.fullmatch(dtype.name):
             raise Unsendable(f"has the dtype {dtype.name}, which cannot be sent")
@@ -82,10 +88,6 @@ def _pack_column(packer: Packer, name: Any, column: Any, depth: int) -> list[Any
     except Unsendable as problem:
         problem.path.insert(0, f"[{name!r}]")
         raise
-
-
-def _numpy_dtype() -> type:
-    return sys.modules["numpy"].dtype
 
 
 def _plain_items(column: Any) -> list[Any]:
@@ -121,19 +123,15 @@ def unpack_series(unpacker: Unpacker, found: dict[str, Any]) -> Any:
 
 
 def _columns(found: Any) -> list[Any]:
-    if not _is_list(found):
+    if not is_list(found):
         raise ProtocolError("columns must be a list")
     for column in found:
-        if not _is_list(column) or len(column) != 3:
+        if not is_list(column) or len(column) != 3:
             raise ProtocolError("a column must be a name, a dtype and values")
         dtype = column[1]
         if dtype is not None and not (type(dtype) is str and _DTYPE.fullmatch(dtype)):
             raise ProtocolError(f"columns of dtype {dtype!r} are not accepted")
     return found
-
-
-def _is_list(value: Any) -> bool:
-    return type(value) is list
 
 
 def _series(pandas: Any, column: Any, index: Any) -> Any:

@@ -2,7 +2,7 @@
 
 The gate sends only the plain data of their values. A generated library has its own classes with the
 same names and fields, made from these descriptions, so it needs none of the server's code. The
-server builds the real classes in `_records`.
+server builds the real classes in `_convert`.
 """
 
 # Values of any type are the subject here, and narrowing by exact type leaves parts unknown.
@@ -11,20 +11,22 @@ server builds the real classes in `_records`.
 
 from __future__ import annotations
 
+import ast
+import dataclasses
+import enum
+import keyword
 import sys
+import typing
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from ._hints import ANY, Hint, UnsupportedHintError
 from ._pack import enum_value, is_literal
 
 if TYPE_CHECKING:
-    from typing import Any, Literal
-
     from ._annotations import Parser
 
-    TypeKind = Literal["record", "tuple", "dict", "enum"]
-
+TypeKind = Literal["record", "tuple", "dict", "enum"]
 SERVER_DEFAULT = "..."
 """Stands for a default that stays on the server, because it is not a literal."""
 ENUM_BASES = ("", "int", "str", "flag", "int_flag")
@@ -84,7 +86,7 @@ class TypeDef:
         Raises:
             ValueError: It is malformed.
         """
-        if found["kind"] not in ("record", "tuple", "dict", "enum"):
+        if found["kind"] not in get_args(TypeKind):
             raise ValueError(f"unknown kind of type {found['kind']!r}")
         base = found.get("base", "")
         if base not in ENUM_BASES:
@@ -107,8 +109,6 @@ def check_name(name: Any) -> str:
     Raises:
         ValueError: It is not a Python identifier.
     """
-    import keyword
-
     if type(name) is not str or not name.isidentifier() or keyword.iskeyword(name):
         raise ValueError(f"{name!r} is not a Python name")
     return name
@@ -122,8 +122,6 @@ def check_default(text: Any) -> str | None:
     """
     if text is None or text == SERVER_DEFAULT:
         return text
-    import ast
-
     try:
         return repr(ast.literal_eval(text))
     except (SyntaxError, TypeError, MemoryError, RecursionError) as error:
@@ -145,7 +143,7 @@ def describe_classes(parser: Parser) -> dict[str, TypeDef]:
 
 def _describe(parser: Parser, name: str, cls: Any) -> TypeDef:
     doc = cls.__dict__.get("__doc__") or ""
-    if _is_enum(cls):
+    if issubclass(cls, enum.Enum):
         members = [Field(m.name, ANY, default=repr(enum_value(m))) for m in cls]
         return TypeDef(name, "enum", tuple(members), doc=doc, base=_enum_base(cls), cls=cls)
     if hasattr(cls, "__required_keys__"):
@@ -156,7 +154,6 @@ def _describe(parser: Parser, name: str, cls: Any) -> TypeDef:
 
 
 def _enum_base(cls: type) -> str:
-    enum = sys.modules["enum"]
     if issubclass(cls, enum.Flag):
         return "int_flag" if issubclass(cls, int) else "flag"
     return "int" if issubclass(cls, int) else "str" if issubclass(cls, str) else ""
@@ -176,7 +173,6 @@ def _own_doc(cls: Any, doc: str) -> str:
 def _record_fields(parser: Parser, cls: Any) -> tuple[Field, ...]:
     missing: Any
     if hasattr(cls, "__dataclass_fields__"):
-        dataclasses = sys.modules["dataclasses"]
         missing = dataclasses.MISSING
         found = [
             (
@@ -242,8 +238,6 @@ _PRESENCE = frozenset({"Required", "NotRequired"})
 
 
 def _annotations(cls: Any) -> dict[str, Any]:
-    import typing
-
     try:
         return typing.get_type_hints(cls, include_extras=True)
     except Exception as error:
@@ -258,8 +252,3 @@ def default_text(value: Any) -> str:
         text = repr(value)
         return text if len(text) <= _MAX_DEFAULT else SERVER_DEFAULT
     return SERVER_DEFAULT
-
-
-def _is_enum(cls: type) -> bool:
-    enum = sys.modules.get("enum")
-    return enum is not None and issubclass(cls, enum.Enum)

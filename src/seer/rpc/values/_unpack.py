@@ -13,15 +13,13 @@ from __future__ import annotations
 
 import json
 import struct
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ...errors import ProtocolError
 from ._kinds import KINDS, TAG
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import Any
-
     Restorers = Mapping[str, Callable[[dict[str, Any]], object]]
 
 _CONTAINERS = frozenset({list, tuple, dict, set, frozenset})
@@ -53,11 +51,6 @@ class Unpacker:
             ValueError: The text is not JSON.
         """
         return json.loads(string, object_hook=self._restore)
-
-    @staticmethod
-    def tags() -> frozenset[str]:
-        """The tags known here."""
-        return frozenset(_KNOWN)
 
     def buffer(self, index: Any) -> memoryview:
         """The buffer with this index, as bytes."""

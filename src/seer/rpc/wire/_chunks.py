@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import Any
 
 from ._protocol import INLINE_ALIGN, WireError, aligned
-
-if TYPE_CHECKING:
-    from typing import Any
 
 MAX_CHUNK = 1 << 30
 ALIVE = b"\n"
@@ -25,7 +22,7 @@ class ChunkReader:
         self._wanted = -1
 
     def feed(self, data: bytes) -> list[bytes | None]:
-        """Add bytes; the chunks that are complete, without `ALIVE`. None is the end.
+        """Add bytes, and return the complete chunks, without `ALIVE`. None is the end.
 
         Raises:
             WireError: The body does not consist of HTTP chunks.

@@ -5,13 +5,12 @@ from __future__ import annotations
 import array
 import os
 import socket
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ._protocol import MAX_DESCRIPTORS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     Ancillary = list[tuple[int, int, bytes]]
 
 SPACE = socket.CMSG_SPACE(MAX_DESCRIPTORS * 4)
@@ -58,3 +57,9 @@ def close_all(descriptors: Iterable[int]) -> None:
     """Close descriptors."""
     for fd in descriptors:
         os.close(fd)
+
+
+def close_each(descriptors: list[int]) -> None:
+    """Close descriptors and remove them from the list, so that none is closed twice."""
+    while descriptors:
+        os.close(descriptors.pop())

@@ -23,14 +23,15 @@ import os
 import threading
 import time
 from _thread import allocate_lock
+from collections.abc import Callable
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from seer.errors import ProtocolError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from ._protocol import aligned
 
+if TYPE_CHECKING:
     Register = Callable[[memoryview], Callable[[], None] | None]
 
 _POPULATE_WRITE = 23  # MADV_POPULATE_WRITE, which the mmap module has no name for
@@ -222,7 +223,7 @@ class Allowance:
             self._look_at_strays()
 
 
-class Pool:
+class SlotPool:
     """The slots of one connection."""
 
     def __init__(self, allowance: Allowance, spares: Spares) -> None:
@@ -237,7 +238,7 @@ class Pool:
 
     def take(self, size: int) -> Slot | None:
         """A slot of at least `size` bytes, lent to the caller; None if the caller has too many."""
-        size = max((size + _GRAIN - 1) // _GRAIN * _GRAIN, _GRAIN)
+        size = max(aligned(size, _GRAIN), _GRAIN)
         with self._lock:
             slot = self._find(size)
             if slot is not None:
@@ -356,21 +357,21 @@ class Spares:
 
     def __init__(self, register: Register | None = None) -> None:
         self.register = register
-        self._wishes: SimpleQueue[tuple[Pool, int]] = SimpleQueue()
+        self._wanted: SimpleQueue[tuple[SlotPool, int]] = SimpleQueue()
         self._started = False
 
-    def want(self, pool: Pool, size: int) -> None:
+    def want(self, pool: SlotPool, size: int) -> None:
         """Make a free slot of `size` bytes in `pool` soon."""
         if not self._started:
             self._started = True
             threading.Thread(target=self._work, name="seer-spares", daemon=True).start()
-        self._wishes.put((pool, size))
+        self._wanted.put((pool, size))
 
     def _work(self) -> None:
         # The lowest priority, for this thread only: copying arrays is more urgent.
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOWEST)
         while True:
-            pool, size = self._wishes.get()
+            pool, size = self._wanted.get()
             time.sleep(LATER)
             pool.add_spare(size)
             del pool

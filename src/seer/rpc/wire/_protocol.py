@@ -7,7 +7,8 @@ module does no input or output, and knows no values.
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import Any
 
 from ...errors import (
     ArgumentError,
@@ -25,10 +26,6 @@ from ...errors import (
     StillRunningError,
     UnknownFunctionError,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
 
 VERSION = 1
 """Both sides send it with every message as `seer-gate`. There is no other version yet."""
@@ -151,6 +148,27 @@ class Piece:
     def cut(self, source: Any) -> Any:
         """The buffer, cut out of the memory that contains it."""
         return source[self.offset : self.offset + self.size]
+
+
+class RemoteBuffer:
+    """A buffer whose memory is elsewhere: on a GPU, or in another process.
+
+    Attributes:
+        nbytes: How many bytes it has.
+    """
+
+    __slots__ = ()
+    nbytes: int
+
+    def copy_into(self, target: memoryview) -> None:
+        """Copy the memory to `target`, which is writable and has `nbytes` bytes."""
+        raise NotImplementedError
+
+    def copied(self) -> bytearray:
+        """The memory, copied to this process."""
+        copy = bytearray(self.nbytes)
+        self.copy_into(memoryview(copy))
+        return copy
 
 
 def format_pieces(pieces: Sequence[Piece]) -> bytes:

@@ -172,7 +172,7 @@ BODIES = [
 
 
 @pytest.mark.parametrize("body", BODIES, ids=lambda body: repr(body[:30]))
-def test_it_reads_and_refuses_as_the_longer_way_does(served: Served, body: bytes) -> None:
+def test_a_repeated_body_is_read_or_refused_as_the_first_time(served: Served, body: bytes) -> None:
     caller = Caller(served, "give")
     first = caller.call(f"first-{id(body)}", body)
     assert caller.call(f"second-{id(body)}", body) == first
@@ -539,7 +539,7 @@ def test_a_request_before_the_answer_is_refused(served: Served, tmp_path: Path) 
     caller.send("two", body)
     status, found = caller.answer()
     assert status == 400
-    assert "before the one before" in found["error"]["message"]
+    assert "before the first was answered" in found["error"]["message"]
     wait_until(lambda: running(served) == 0)
     caller.close()
 

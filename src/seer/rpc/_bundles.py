@@ -20,7 +20,7 @@ _SEER = _RPC.parent
 CLIENT_PACKAGE = "_seer_gate"
 
 # Only the controller needs these.
-_NOT_SERVED = ("_control.py", "_ship.py", "library/")
+_NOT_SERVED = ("_control.py", "_bundles.py", "library/")
 
 
 def server_bundle() -> Mapping[str, Path]:
@@ -46,9 +46,9 @@ def client_bundle() -> Mapping[str, Path]:
     }
     for folder in ("values", "wire"):
         found[f"{CLIENT_PACKAGE}/rpc/{folder}/__init__.py"] = client / "_empty.py"
-    for module in (*MODULES, "_restore"):
+    for module in MODULES:
         found[f"{CLIENT_PACKAGE}/rpc/values/{module}.py"] = _RPC / "values" / f"{module}.py"
-    for module in ("_chunks", "_descriptors", "_protocol"):
+    for module in ("_chunks", "_descriptors", "_polling", "_protocol"):
         found[f"{CLIENT_PACKAGE}/rpc/wire/{module}.py"] = _RPC / "wire" / f"{module}.py"
     for path in sorted(client.glob("*.py")):
         if path.name not in ("_empty.py", "_package.py"):
