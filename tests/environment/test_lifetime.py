@@ -9,7 +9,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import pytest
 
 from seer import _sync
 from seer.environment import Sandbox, SandboxConfig, ScopedSandbox
+from seer.environment._start import start
 from seer.errors import (
     EndingError,
     ProviderError,
@@ -151,6 +152,30 @@ async def test_a_cancelled_start_has_left_nothing_once_it_returns(
     with pytest.raises(asyncio.CancelledError):
         await starting
     assert Sandbox.list(provider="local") == []
+
+
+def test_a_start_that_is_cancelled_as_it_ends_leaves_nothing_and_can_be_repeated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sandbox = Sandbox(PLAIN)
+
+    async def cancelled() -> None:
+        async def cancel_at_the_end(*args: Any, **kwargs: Any) -> Any:
+            started = await start(*args, **kwargs)
+            # Runs after the machine has started, and before `astart` is resumed.
+            asyncio.get_running_loop().call_soon(starting.cancel)
+            return started
+
+        with monkeypatch.context() as patch:
+            patch.setattr("seer.environment._sandbox.start", cancel_at_the_end)
+            starting = asyncio.create_task(sandbox.astart())
+            with pytest.raises(asyncio.CancelledError):
+                await starting
+
+    _sync.run_sync(cancelled())
+    assert Sandbox.list(provider="local") == []
+    with sandbox.start():
+        assert sandbox.exec("echo on") == "on\n"
 
 
 def test_a_failed_terminate_can_be_repeated_and_every_step_is_tried(
@@ -369,3 +394,54 @@ def test_a_paused_sandbox_that_is_taken_over_goes_on(interface: Path) -> None:
         assert tools.add(5) == 1
     finally:
         taken.terminate()
+
+
+async def pressed_then_waiting(said: list[str]) -> None:
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+        await asyncio.sleep(600)
+    finally:
+        await asyncio.sleep(0)
+        said.append("ended")
+
+
+async def note(said: list[str], word: str) -> None:
+    await asyncio.sleep(0)
+    said.append(word)
+
+
+async def by_blocking(said: list[str]) -> None:
+    _sync.run_sync(note(said, "cleaned up"))
+
+
+async def by_awaiting(said: list[str]) -> None:
+    await _sync.on_loop(note(said, "cleaned up"))
+
+
+@pytest.mark.timeout(60)  # and not the 600 seconds that the coroutine sleeps
+@pytest.mark.parametrize("clean_up", [by_blocking, by_awaiting])
+def test_an_interrupt_ends_a_blocking_call_inside_a_task(
+    clean_up: Callable[[list[str]], Awaitable[None]],
+) -> None:
+    said: list[str] = []
+
+    async def main() -> None:
+        try:
+            _sync.run_sync(pressed_then_waiting(said))
+        finally:
+            await clean_up(said)
+
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(main())
+    assert said == ["ended", "cleaned up"]
+
+
+def test_a_blocking_call_inside_a_task_raises_what_its_coroutine_raises() -> None:
+    async def fail() -> None:
+        raise TimeoutError("its own")
+
+    async def main() -> None:
+        _sync.run_sync(fail())
+
+    with pytest.raises(TimeoutError, match="its own"):
+        asyncio.run(main())

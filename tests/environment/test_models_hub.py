@@ -4,6 +4,7 @@ It prepares models itself, because these cases need no machine.
 """
 
 import asyncio
+import contextlib
 import json
 import os
 import resource
@@ -233,7 +234,7 @@ async def test_two_processes_at_once_download_once(
     argv = [sys.executable, "-c", program, NAME]
     starts = [spawn(argv) for _ in range(2)]
     try:
-        assert await asyncio.to_thread(hub.arrived.wait, 30)
+        assert await asyncio.to_thread(hub.arrived.wait, 90)
         gate.set()
         outputs = [await asyncio.to_thread(start.communicate, timeout=60) for start in starts]
     finally:
@@ -256,7 +257,7 @@ async def test_a_cancelled_start_ends_its_download(hub: LoopbackHub, folder: Pat
     hub.add_model(NAME, folder)
     gate = hub.hold(NAME, WEIGHTS)
     task = asyncio.create_task(prepare_model(ModelConfig(NAME)))
-    assert await asyncio.to_thread(hub.arrived.wait, 30)
+    assert await asyncio.to_thread(hub.arrived.wait, 90)
     assert _fetchers()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -275,8 +276,8 @@ async def test_a_download_ends_with_the_process_that_wanted_it(
     assert fetcher.stdin is not None
     fetcher.stdin.write(request)
     fetcher.stdin.flush()
-    assert await asyncio.to_thread(hub.arrived.wait, 30)
-    await asyncio.to_thread(fetcher.communicate, timeout=30)
+    assert await asyncio.to_thread(hub.arrived.wait, 90)
+    await asyncio.to_thread(fetcher.communicate, timeout=60)
     assert fetcher.returncode == 1
     gate.set()
 
@@ -370,10 +371,11 @@ def _fetchers() -> list[int]:
     """Fetch programs that are children of this process."""
     children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
     for thread in Path("/proc/self/task").iterdir():
-        children += (thread / "children").read_text().split()
+        with contextlib.suppress(FileNotFoundError):  # the thread has just ended
+            children += (thread / "children").read_text().split()
     found: list[int] = []
     for child in set(children):
-        command = Path(f"/proc/{child}/cmdline")
-        if command.exists() and b"_fetch.py" in command.read_bytes():
-            found.append(int(child))
+        with contextlib.suppress(OSError):  # the child has just ended
+            if b"_fetch.py" in Path(f"/proc/{child}/cmdline").read_bytes():
+                found.append(int(child))
     return found

@@ -28,6 +28,7 @@ from seer.environment.models._provenance import fingerprint
 from seer.environment.models._view import walk_model
 from seer.environment.prepare._preparer import LocalPreparer
 from seer.errors import ConfigError, ModelError
+from seer.organisms import organism
 from seer.providers._spec import Layout
 from seer.providers.local._record import LocalRecord, MountRecord, machines_dir, write_record
 
@@ -466,6 +467,20 @@ async def test_where_links_are_impossible_files_are_mounted_or_copied(
     assert (hidden.host_path / "model.safetensors").read_bytes() == (
         blobs / "model.safetensors"
     ).read_bytes()
+
+
+async def test_an_organism_is_copied_where_links_are_impossible(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EPERM, "another user's")
+
+    source = organism("secret").path
+    monkeypatch.setattr(os, "link", refuse)
+    (model,) = await prepare(ModelConfig(str(source)))
+    assert len(model.mounts) == 1 and model.host_path != source
+    weights = "adapter_model.safetensors"
+    assert (model.host_path / weights).read_bytes() == (source / weights).read_bytes()
 
 
 async def test_a_link_that_fails_for_another_reason_is_an_error(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from seer.environment import ModelConfig, RepoConfig, Sandbox, SandboxConfig
+from seer.environment import ModelConfig, RepoConfig, Sandbox, SandboxConfig, ScopedSandbox
 from seer.errors import (
     CommandFailedError,
     CommandTimeoutError,
@@ -52,7 +52,7 @@ def test_failing_command_raises_with_what_it_said(sandbox: Sandbox) -> None:
 
 def test_timeout_kills_the_tree_and_keeps_partial_output(sandbox: Sandbox) -> None:
     with pytest.raises(CommandTimeoutError) as caught:
-        sandbox.exec("echo begun; (setsid sleep 1000 &) ; sleep 1000", timeout=1)
+        sandbox.exec("echo begun; (setsid sleep 1000 &) ; sleep 1000", timeout=3)
     assert caught.value.stdout == "begun\n"
     assert "sleep" not in sandbox.exec("ps -e -o comm= || true")
 
@@ -75,7 +75,7 @@ def test_output_is_streamed_while_the_command_runs(sandbox: Sandbox) -> None:
     thread.start()
     assert first.wait(30) and not done.is_set()
     sandbox.write_file("go", "")
-    thread.join(10)
+    thread.join(30)
     assert done.is_set() and seen == [("stdout", b"now\n")]
 
 
@@ -134,7 +134,7 @@ def test_unknown_snapshot_names_those_that_exist() -> None:
         Sandbox.from_snapshot("../etc")
 
 
-def test_another_process_adopts_a_detached_sandbox(sandbox: Sandbox) -> None:
+def _detached_by_another_process() -> str:
     code = (
         "from seer.environment import Sandbox, SandboxConfig\n"
         "c = SandboxConfig(gpu=None, provider='local', network='none', timeout=120)\n"
@@ -145,12 +145,25 @@ def test_another_process_adopts_a_detached_sandbox(sandbox: Sandbox) -> None:
     made = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
-    sandbox_id = made.stdout.strip()
+    return made.stdout.strip()
+
+
+def test_another_process_adopts_a_detached_sandbox() -> None:
+    sandbox_id = _detached_by_another_process()
     assert sandbox_id in {status.id for status in Sandbox.list(provider="local")}
     with Sandbox.from_id(sandbox_id, provider="local") as adopted:
         assert adopted.read_file("left") == b"here"
     with pytest.raises(SandboxNotFoundError, match="terminated"):
         Sandbox.from_id(sandbox_id, provider="local")
+
+
+def test_a_detached_sandbox_of_the_other_kind_stays_detached() -> None:
+    sandbox_id = _detached_by_another_process()
+    with pytest.raises(SandboxNotFoundError, match="use Sandbox.from_id"):
+        ScopedSandbox.from_id(sandbox_id, provider="local")
+    (status,) = [each for each in Sandbox.list(provider="local") if each.id == sandbox_id]
+    assert (status.detached, status.controller_alive) == (True, False)
+    Sandbox.from_id(sandbox_id, provider="local").terminate()
 
 
 def test_killed_controller_takes_its_sandbox_along() -> None:
@@ -198,7 +211,7 @@ def test_use_after_the_end_is_a_clear_error() -> None:
 
 
 def test_sandbox_ends_at_its_timeout_and_says_so() -> None:
-    config = SandboxConfig(gpu=None, provider="local", network="none", timeout=1)
+    config = SandboxConfig(gpu=None, provider="local", network="none", timeout=5)
     with Sandbox(config) as sandbox, pytest.raises(SandboxLostError, match="timeout"):
         sandbox.exec("sleep 60")
 
@@ -214,7 +227,7 @@ def test_secrets_reach_the_sandbox_and_nothing_else(
         assert "PLANTED_TOKEN" in caplog.text, "start() must say what the agent can read"
         state = Path(os.environ["XDG_STATE_HOME"])
         found = [p for p in state.rglob("*") if p.is_file() and value.encode() in p.read_bytes()]
-        commands = [p.read_bytes() for p in Path("/proc").glob("[0-9]*/cmdline") if _readable(p)]
+        commands = [_content(path) for path in Path("/proc").glob("[0-9]*/cmdline")]
     assert not found and not any(value.encode() in command for command in commands)
     assert value not in caplog.text and value not in repr(sandbox.config)
 
@@ -295,12 +308,12 @@ def test_local_files_and_folders_are_copied_in(tmp_path: Path) -> None:
         assert sandbox.exec("./run.sh; cat inputs/deep/x") == "ran\n1"
 
 
-def _readable(path: Path) -> bool:
+def _content(path: Path) -> bytes:
+    """What a file of a process holds; nothing once the process has ended."""
     try:
-        path.read_bytes()
+        return path.read_bytes()
     except OSError:
-        return False
-    return True
+        return b""
 
 
 def _until_gone(path: Path) -> None:

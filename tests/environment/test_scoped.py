@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import re
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -159,6 +160,7 @@ def test_name_defaults_to_the_files_stem(scoped: ScopedSandbox, interface: Path)
     assert scoped.serve(interface).name == "interface"
 
 
+@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
 def test_curl_can_call_a_function(scoped: ScopedSandbox, interface: Path) -> None:
     library = scoped.serve(interface, "library", "curled")
     tools: Any = library.connect()

@@ -17,7 +17,7 @@ import seer
 from seer.isolation import (
     JAIL_UIDS,
     BackendName,
-    Limits,
+    JailLimits,
     Mount,
     Policy,
     choose,
@@ -44,7 +44,7 @@ BOUNDS = {
     "open_files": 128,
     "file_size": 8 * MEGABYTE,
 }
-LIMITS = Limits(
+LIMITS = JailLimits(
     memory=BOUNDS["memory"],
     processes=BOUNDS["processes"],
     open_files=BOUNDS["open_files"],

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal, TypedDict
 
 from seer.errors import SeerError
-from seer.isolation import JAIL_UIDS, BackendName, Limits, Mount, Policy, choose
+from seer.isolation import JAIL_UIDS, BackendName, JailLimits, Mount, Policy, choose
 
 
 class Task(TypedDict):
@@ -76,7 +76,7 @@ def run(task: Task) -> Report:
         env={**{k: fill(v) for k, v in task["env"].items()}, "FDS": " ".join(map(str, fds))},
         cwd=task["cwd"],
         network=task["network"],
-        limits=Limits(**task["limits"]),  # pyright: ignore[reportArgumentType] (numbers only)
+        limits=JailLimits(**task["limits"]),  # pyright: ignore[reportArgumentType] (numbers only)
         pass_fds=tuple(fds),
         uid=JAIL_UIDS[3] if root else None,
     )

@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from seer.errors import IsolationUnavailableError
-from seer.isolation import BackendName, Limits, Policy, backends, choose
+from seer.isolation import BackendName, JailLimits, Policy, backends, choose
 
 from .conftest import Starter
 
@@ -43,7 +43,7 @@ def test_going_without_a_jail_is_loud_and_keeps_no_promise(
 
 
 def test_without_a_jail_the_environment_is_still_clean_and_limits_hold(tmp_path: Path) -> None:
-    policy = Policy(env={"ONLY": "this"}, cwd=str(tmp_path), limits=Limits(open_files=50))
+    policy = Policy(env={"ONLY": "this"}, cwd=str(tmp_path), limits=JailLimits(open_files=50))
     code = "import os, resource; print(sorted(os.environ), resource.getrlimit(7)[0], os.getcwd())"
     launch = choose("none").launch(policy, [sys.executable, "-I", "-c", code])
     os.environ["PLANTED"] = "x"

@@ -154,6 +154,14 @@ def test_local_sandboxes_get_gpus_of_their_own_while_there_are_any(
 
 
 @pytest.mark.full
+def test_a_gpu_among_others_is_selected_in_the_order_in_which_nvidia_smi_counts(host: None) -> None:
+    env = {"CUDA_DEVICE_ORDER": "FASTEST_FIRST"}
+    with Sandbox(SandboxConfig(gpu="T4", provider="local", network="none", env=env)) as sandbox:
+        said = sandbox.exec("echo $CUDA_DEVICE_ORDER $CUDA_VISIBLE_DEVICES")
+        assert str(said).strip() == "PCI_BUS_ID 2"
+
+
+@pytest.mark.full
 def test_a_gpu_that_is_not_here_is_an_error_where_the_provider_was_written(host: None) -> None:
     config = SandboxConfig(gpu="A10", provider="local", network="none")
     with pytest.raises(StartError, match="gpu='A10'.*Tesla T4"):

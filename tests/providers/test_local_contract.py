@@ -1,5 +1,6 @@
 """The local provider passes the contract, on both jail backends."""
 
+import os
 from collections.abc import Generator
 
 import pytest
@@ -11,6 +12,7 @@ from seer.testing.provider_contract import ProviderContract
 pytestmark = pytest.mark.full
 
 _NO_CONNECT = "a landlock jail has no network of its own, so connect() and ports are closed to it"
+_NO_TERMINAL = "a landlock jail of an ordinary user has no /dev/pts of its own, so no terminals"
 DEVIATIONS: dict[BackendName, dict[str, str]] = {
     "bubblewrap": {},
     "landlock": {
@@ -19,11 +21,18 @@ DEVIATIONS: dict[BackendName, dict[str, str]] = {
         "a_listener_cannot_take_a_name_that_is_in_use": _NO_CONNECT,
     },
 }
+if os.geteuid() != 0:
+    for _check in ("a_terminal_is_a_terminal", "control_c_in_a_terminal_interrupts"):
+        DEVIATIONS["landlock"][_check] = _NO_TERMINAL
 
 
 @pytest.fixture(scope="module", params=["bubblewrap", "landlock"])
-def contract(request: pytest.FixtureRequest) -> Generator[ProviderContract]:
-    backend: BackendName = request.param
+def backend(request: pytest.FixtureRequest) -> BackendName:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def contract(backend: BackendName) -> Generator[ProviderContract]:
     made = ProviderContract(
         get_provider("local"),
         spec=MachineSpec(isolation=backend),
@@ -34,5 +43,7 @@ def contract(request: pytest.FixtureRequest) -> Generator[ProviderContract]:
 
 
 @pytest.mark.parametrize("name", ProviderContract.names())
-def test_contract(contract: ProviderContract, name: str) -> None:
+def test_contract(contract: ProviderContract, backend: BackendName, name: str) -> None:
+    if name == "processes_are_limited" and backend == "landlock" and os.geteuid() != 0:
+        pytest.skip("until the watchdog ends it, the bomb takes the processes of this user's tests")
     contract.run(name)

@@ -29,10 +29,12 @@ from seer.errors import (
     QuotaError,
     SandboxNotFoundError,
     SandboxStateError,
+    StartError,
     UnknownGpuError,
 )
 from seer.providers import Machine, MachineSpec, get_provider
 from seer.providers.modal import ModalOptions, _sandboxes
+from seer.providers.modal._provider import ModalHost
 from seer.providers.rented import _rental
 from tests.support.containers import supported
 from tests.support.modal_cloud import Faults, ModalCloud, certificate
@@ -192,6 +194,19 @@ async def test_a_small_machine_that_ends_before_it_answers_has_prepared_all_the_
         await sandbox.aterminate()
 
 
+async def test_a_machine_whose_secrets_cannot_be_read_is_given_back(
+    cloud: ModalCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(_: ModalHost) -> dict[str, str]:
+        raise HostUnreachableError("no answer")
+
+    monkeypatch.setattr(ModalHost, "_secrets", fail)
+    config = SandboxConfig(gpu=None, provider="modal", network="none", lease=LEASE)
+    with pytest.raises(StartError, match="no answer"):
+        await Sandbox(config).astart()
+    await await_until(lambda: not cloud.running, "the rented machine ends")
+
+
 async def test_credentials_never_enter_a_sandbox(cloud: ModalCloud) -> None:
     secret = cloud.environment["MODAL_TOKEN_SECRET"]
     async with _started() as machine:
@@ -223,12 +238,12 @@ async def test_tunnels_lead_into_a_sandbox_and_are_encrypted(cloud: ModalCloud) 
     app = await modal.App.lookup.aio("seer", create_if_missing=True)
     serve = "http.server", "--bind", "127.0.0.1", "18765"
     sandbox = await modal.Sandbox.create.aio(  # pyright: ignore[reportUnknownMemberType]
-        "python3", "-m", *serve, app=app, encrypted_ports=[18765], timeout=60
+        "python3", "-m", *serve, app=app, encrypted_ports=[18765], timeout=120
     )
     try:
         tunnel = (await sandbox.tunnels.aio())[18765]
         context = ssl.create_default_context(cadata=certificate())
-        async with httpx.AsyncClient(verify=context) as client, asyncio.timeout(20):
+        async with httpx.AsyncClient(verify=context) as client, asyncio.timeout(60):
             while True:
                 try:
                     answer = await client.get(f"https://{tunnel.host}:{tunnel.port}/")

@@ -40,7 +40,7 @@ class _Driver:
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> _Driver:
     made = _Driver()
-    monkeypatch.setattr(cuda, "Driver", lambda: made)
+    monkeypatch.setattr(cuda, "CudaCheckpoint", lambda: made)
     monkeypatch.setattr(cuda, "memory_of", _memory_of)
     monkeypatch.setattr(cuda, "free_memory", lambda: {"GPU-a": made.free})
     return made
@@ -94,6 +94,6 @@ def test_a_host_without_a_driver_keeps_what_is_there(monkeypatch: pytest.MonkeyP
     def absent() -> None:
         raise OSError("libcuda.so.1: cannot open shared object file")
 
-    monkeypatch.setattr(cuda, "Driver", absent)
+    monkeypatch.setattr(cuda, "CudaCheckpoint", absent)
     assert "cannot move it (libcuda.so.1" in cuda.suspend([1], 1 << 30)[0]
     assert cuda.restore([1], {}) == ""

@@ -36,7 +36,7 @@ from seer.testing.provider_contract import ProviderContract, eventually
 from tests.support.ray_cluster import RayCluster
 from tests.support.remote_contract import RemoteContract
 
-pytestmark = [pytest.mark.full, pytest.mark.xdist_group("ray"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.full, pytest.mark.xdist_group("ray"), pytest.mark.timeout(480)]
 
 _SAFE = RayOptions(resources={"safe": 0.01})
 """Not on the node that a test kills."""
@@ -178,10 +178,12 @@ def test_a_machine_waits_visibly_and_starts_when_another_ends(
             )
 
             async def is_told() -> bool:
-                return "waiting for 1 CPU, 1 left; free in the cluster" in caplog.text
+                # What Ray knows of its nodes may be seconds old; a change is told 10 s later.
+                said = [r.getMessage() for r in caplog.records]
+                lines = [line for line in said if "waiting for 1 CPU, 1 left; free in" in line]
+                return any("0 left; 1 waits in the cluster" in line for line in lines)
 
-            await eventually(is_told, "the waiting is told")
-            assert "0 left; 1 waits in the cluster" in caplog.text
+            await eventually(is_told, "the waiting is told", within=60)
             assert not waiting.done()
             await first.terminate()
         second = await waiting
@@ -220,7 +222,8 @@ def test_waiting_can_be_cancelled_and_leaves_nothing_in_the_queue(cluster: RayCl
 
 def test_what_no_node_can_hold_ends_with_the_reason(cluster: RayCluster) -> None:
     async def check() -> None:
-        wanted = MachineSpec(options=_SAFE, cpus=100, start_timeout=2.5)
+        # Ray counts what waits every few seconds, and a busy machine does so late.
+        wanted = MachineSpec(options=_SAFE, cpus=100, start_timeout=15)
         with pytest.raises(CapacityError, match="no node is as large .the largest has 6 CPU"):
             await provider().start(wanted)
 
@@ -257,7 +260,7 @@ def test_machines_are_placed_by_what_they_ask_for_and_lost_with_their_node_only(
             await lost.exec(["true"])
             await asyncio.to_thread(cluster.kill_node, 1)
             # Far sooner than its lease: Ray says that what held it is gone.
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(40):
                 with pytest.raises(SandboxLostError):
                     await running
                 with pytest.raises(SandboxLostError):
@@ -290,7 +293,7 @@ def test_a_killed_actor_takes_its_machine_along(cluster: RayCluster, home: Path)
             actor = machine.id.rpartition(".")[2]
             contact = await driver.ask("contact", name=actor, hold=False)
             os.kill(contact["pid"], signal.SIGKILL)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(40):
                 with pytest.raises(SandboxLostError):
                     await machine.exec(["sleep", "600"])
             await eventually_removed(home, machine)

@@ -12,7 +12,7 @@ from seer.errors import ConfigError, HostUnsuitableError, SandboxNotFoundError
 from seer.providers import MachineSpec, why_unavailable
 from seer.providers.ray import RayOptions, RayProvider
 from seer.providers.ray._options import read_options
-from seer.providers.ray._resources import STARTING, describe_waiting, resources_of
+from seer.providers.ray._provider import STARTING, describe_waiting, resources_of
 
 _NODES = (
     {"CPU": 8.0, "GPU": 2.0, "accelerator_type:A100": 1.0},

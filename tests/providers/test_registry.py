@@ -20,7 +20,7 @@ def clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("SEER_PROVIDER", "MODAL_TOKEN_ID", "MODAL_TOKEN_SECRET"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("MODAL_CONFIG_PATH", str(tmp_path / "modal.toml"))
-    for cached in ("_load", "_announce"):
+    for cached in ("get_provider", "_announce"):
         getattr(registry, cached).cache_clear()
 
 
@@ -43,6 +43,15 @@ def test_a_provider_without_its_sdk_is_an_error_that_names_the_extra(
         get_provider("modal")
 
 
+def test_a_provider_of_another_project_names_the_missing_package_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    places = {"acme": "no_such_vendor_sdk.provider:Provider"}
+    monkeypatch.setattr(registry, "_places", lambda: places)
+    with pytest.raises(MissingExtraError, match=r"\(no_such_vendor_sdk\); install it$"):
+        get_provider("acme")
+
+
 def test_every_other_name_stands_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SEER_PROVIDER", "ssh")
     assert resolve_provider("runpod") == "runpod"
@@ -55,8 +64,11 @@ def test_the_default_is_what_seer_provider_says(
     monkeypatch.setenv("SEER_PROVIDER", "ssh")
     with caplog.at_level(logging.WARNING):
         assert resolve_provider(DEFAULT) == "ssh"
-        assert resolve_provider("modal") == "ssh", "also where it is written"
+        assert resolve_provider(DEFAULT) == "ssh"
     assert caplog.text.count("'ssh'") == 1, "said once, loudly"
+    with caplog.at_level(logging.WARNING):
+        assert resolve_provider("modal") == "ssh", "also where it is written"
+    assert "SEER_PROVIDER=ssh replaces 'modal'" in caplog.text
 
 
 def test_the_default_is_local_without_credentials(caplog: pytest.LogCaptureFixture) -> None:

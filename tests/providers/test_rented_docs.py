@@ -14,6 +14,7 @@ from tests.support.runpod_cloud import RunPodCloud
 
 pytestmark = [
     pytest.mark.full,
+    pytest.mark.xdist_group("rented"),
     pytest.mark.skipif(supported() is not None, reason=str(supported())),
 ]
 
@@ -40,7 +41,7 @@ def test_the_code_of_a_page_runs(
             env={**os.environ, **running.environment},
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=250,
         )
         assert running.running == []
     assert done.returncode == 0, done.stderr

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import asyncssh
 import pytest
 
 from seer.errors import (
@@ -31,6 +32,7 @@ from seer.providers import Machine, MachineSpec, get_provider
 from seer.providers.remote.controller import _host
 from seer.providers.rented import _rental
 from seer.providers.runpod import RunPodOptions, _keys, _pods
+from seer.providers.runpod._provider import PodLink
 from tests.support.containers import supported
 from tests.support.runpod_cloud import Faults, RunPodCloud
 
@@ -142,7 +144,7 @@ async def test_without_a_network_programs_have_none_but_the_pod_has(cloud: RunPo
 async def test_a_list_of_hosts_is_refused_before_anything_is_rented(cloud: RunPodCloud) -> None:
     before = len(cloud.requests)
     error = await _refused(network=("example.org",))
-    assert isinstance(error, IsolationError) and "RunPod cannot keep a pod" in str(error)
+    assert isinstance(error, IsolationError) and "RunPod cannot restrict a pod" in str(error)
     assert len(cloud.requests) == before
 
 
@@ -208,15 +210,10 @@ async def test_a_pod_that_never_comes_up_is_given_back(cloud: RunPodCloud) -> No
 async def test_a_pod_without_a_monitor_gives_itself_back(
     cloud: RunPodCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = _pods._source  # pyright: ignore[reportPrivateUsage]
-
-    def broken(name: str) -> str:
-        return "raise SystemExit(3)" if "monitor" in name else source(name)
-
-    monkeypatch.setattr(_pods, "_source", broken)
+    monkeypatch.setattr(_pods, "monitor_source", lambda: "raise SystemExit(3)")
     pod = await _pods.rent(MachineSpec(timeout=100.0), RunPodOptions())
     assert str(cloud.request_of(pod.id)["terminateAfter"]).endswith("Z")
-    assert await pod.gone(20.0)
+    assert await pod.gone(60.0)
 
 
 async def test_runpod_out_of_reach_is_an_error_that_says_so(cloud: RunPodCloud) -> None:
@@ -233,7 +230,7 @@ async def test_a_pod_that_is_taken_away_is_lost_at_once(cloud: RunPodCloud) -> N
         running = asyncio.create_task(machine.exec(["sleep", "600"]))
         await machine.exec(["true"])
         cloud.preempt(_place(machine))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(40):
             with pytest.raises(SandboxLostError, match="RunPod keeps no record"):
                 await running
         with pytest.raises(SandboxNotFoundError, match="RunPod keeps no record"):
@@ -248,6 +245,24 @@ run_sync(get_provider("runpod").host(MachineSpec(lease=float(sys.argv[1]))))
 print("preparing", flush=True)
 sys.stdin.read()
 """
+
+
+async def test_a_listing_closes_the_connections_that_it_opens(
+    cloud: RunPodCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[PodLink] = []
+    usual = PodLink.connect
+
+    async def connect(link: PodLink) -> asyncssh.SSHClientConnection:
+        opened.append(link)
+        return await usual(link)
+
+    async with _started() as machine:
+        monkeypatch.setattr(PodLink, "connect", connect)
+        listed = await get_provider("runpod").list()
+        assert [status.id for status in listed] == [machine.id]
+        assert opened
+        assert not any(link._connection for link in opened)  # pyright: ignore[reportPrivateUsage]
 
 
 async def test_find_waits_for_the_record_of_an_end_that_is_being_written(
@@ -270,8 +285,9 @@ async def test_find_waits_for_the_record_of_an_end_that_is_being_written(
             await finding
 
 
+@pytest.mark.parametrize("listed", [1, 2])
 async def test_find_says_how_a_pod_ended_that_ends_while_it_looks(
-    cloud: RunPodCloud, monkeypatch: pytest.MonkeyPatch
+    cloud: RunPodCloud, monkeypatch: pytest.MonkeyPatch, listed: int
 ) -> None:
     looked = _pods.find
     asked: list[str] = []
@@ -279,17 +295,17 @@ async def test_find_says_how_a_pod_ended_that_ends_while_it_looks(
     async with _started() as machine:
 
         async def ending(place: str) -> _pods.Pod | None:
-            """RunPod lists the pod once more than it is there."""
+            """RunPod lists the pod for the last time just before it ends."""
             pod = await looked(place)
             asked.append(place)
-            if len(asked) == 1:
+            if len(asked) == listed:
                 await machine.terminate()
             return pod
 
         monkeypatch.setattr(_pods, "find", ending)
         with pytest.raises(SandboxNotFoundError, match="is not running: .*terminated"):
             await get_provider("runpod").find(machine.id)
-    assert len(asked) > 1
+    assert len(asked) > listed
 
 
 def test_a_killed_controller_gives_its_pod_back_also_before_there_is_a_machine(

@@ -9,7 +9,11 @@ import pytest
 
 from tests.support.sshd import SshServer
 
-pytestmark = [pytest.mark.full, pytest.mark.xdist_group("ssh-remote")]
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.timeout(600),
+    pytest.mark.xdist_group("ssh-remote"),
+]
 
 _INTERFACE = '''
 import numpy as np
@@ -84,7 +88,7 @@ def _run(folder: Path, **env: str) -> str:
         env={**os.environ, **env},
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=280,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -2,8 +2,6 @@
 
 import asyncio
 import os
-import subprocess
-import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
@@ -11,8 +9,6 @@ import pytest
 
 from seer.errors import RemoteFileError
 from seer.providers import Channel, MachineSpec, get_provider
-from seer.providers.agent import wire
-from seer.providers.local._folder import machine_files
 from seer.providers.local._machine import LocalMachine
 
 pytestmark = pytest.mark.full
@@ -95,28 +91,3 @@ async def test_connecting_through_the_steward() -> None:
         await channel.close()
         assert await process.wait() == 0, "the program saw the end of the stream"
         await process.close()
-
-
-def test_a_steward_serves_one_operation_on_standard_input_and_output() -> None:
-    code = f"import sys; sys.path.insert(0, {str(machine_files())!r}); "
-    code += "from seer_machine.steward import main; main()"
-    request = wire.message(wire.REQUEST, op="exec", argv=["sh", "-c", "echo out; cat"], stdin=1)
-    request += wire.frame(wire.STDIN, b"typed") + wire.frame(wire.STDIN_END)
-    with subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", code, "stdio"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(request)
-        process.stdin.flush()
-        splitter, seen = wire.Splitter(), list[tuple[bytes, bytes]]()
-        while not any(kind == wire.EXIT for kind, _ in seen):
-            splitter.feed(os.read(process.stdout.fileno(), 65536))
-            seen += iter(splitter.next, None)
-        process.stdin.close()
-        assert process.wait(30) == 0
-    output = b"".join(payload for kind, payload in seen if kind == wire.STDOUT)
-    assert output == b"out\ntyped"
-    assert seen[-1] == (wire.EXIT, wire.encode({"code": 0}))

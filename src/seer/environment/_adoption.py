@@ -15,6 +15,7 @@ from seer.environment.config._config import ExecutionMode, ModelConfig, RepoConf
 from seer.environment.models._provenance import ModelOrigin
 from seer.errors import SandboxNotFoundError
 from seer.providers._registry import is_default_provider
+from seer.providers.local._record import known_fields
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,20 +96,12 @@ def config_to_dict(config: SandboxConfig) -> dict[str, Any]:
 
 
 def config_from_dict(data: Mapping[str, Any]) -> SandboxConfig:
-    """A configuration from plain data, checked like one that a user writes.
-
-    Fields that this version does not know are ignored: another version may have written them.
-    """
-    values = _known_fields(SandboxConfig, data)
+    """A configuration from plain data, checked like one that a user writes."""
+    values = known_fields(SandboxConfig, data)
     values["execution_mode"] = ExecutionMode(values["execution_mode"])
-    values["models"] = [ModelConfig(**_known_fields(ModelConfig, it)) for it in values["models"]]
-    values["repos"] = [RepoConfig(**_known_fields(RepoConfig, it)) for it in values["repos"]]
+    values["models"] = [ModelConfig(**known_fields(ModelConfig, it)) for it in values["models"]]
+    values["repos"] = [RepoConfig(**known_fields(RepoConfig, it)) for it in values["repos"]]
     for name in ("local_files", "local_dirs"):
         # The machine already has their copies, and the originals may be gone.
         values[name] = []
     return SandboxConfig(**values)
-
-
-def _known_fields(kind: type, data: Mapping[str, Any]) -> dict[str, Any]:
-    names = {item.name for item in dataclasses.fields(kind)}
-    return {name: value for name, value in data.items() if name in names}

@@ -15,7 +15,6 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from html import escape
-from types import TracebackType
 from typing import ClassVar, Protocol, Self, cast
 
 from seer._ending import Ending, Step, run_all
@@ -123,6 +122,9 @@ class Sandbox:
             await starting
         except asyncio.CancelledError:
             if not self._ended:
+                if self._started is not None:
+                    # The machine has just started, and its caller will never get it.
+                    await self._end_machine()
                 raise
         finally:
             self._starting = None
@@ -295,12 +297,7 @@ class Sandbox:
         """Start the sandbox, unless it runs already."""
         return self if self._started is not None else self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Terminate the sandbox, unless it was detached or belongs to the process before a fork."""
         if not self._is_detached and self._process == os.getpid():
             self.terminate()
@@ -309,12 +306,7 @@ class Sandbox:
         """Start the sandbox, unless it runs already."""
         return self if self._started is not None else await self.astart()
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Terminate the sandbox, unless it was detached or belongs to the process before a fork."""
         if not self._is_detached and self._process == os.getpid():
             await self.aterminate()

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, assert_never, overload
+from typing import Any, ClassVar, Literal, Self, TypedDict, Unpack, assert_never, overload
 
 from seer._ending import Step
 from seer._sync import on_loop, run_sync
@@ -33,7 +33,7 @@ from seer.errors import ConfigError, ProtocolError, SandboxStateError
 from seer.isolation import Mount
 from seer.providers import Network
 from seer.providers._bundle import bundle
-from seer.rpc._ship import client_bundle, server_bundle
+from seer.rpc._bundles import client_bundle, server_bundle
 from seer.rpc.interface._budget import Budget
 from seer.rpc.library._docs import render_prompt, render_skill
 from seer.rpc.library._stub import render
@@ -45,8 +45,20 @@ ExposeAs = Literal["library", "mcp", "prompt", "skill"]
 Restart = Literal["never", "on-failure"]
 McpConfig = dict[str, dict[str, Any]]
 
-
 logger = logging.getLogger(__name__)
+
+
+class _ServeOptions(TypedDict, total=False):
+    """The options of `ScopedSandbox.serve`, for the types of its results."""
+
+    budget: Budget | None
+    restart: Restart
+    tracebacks: Tracebacks
+    replicas: int
+    function_budgets: Mapping[str, Budget] | None
+    caller_budget: Budget | None
+    caller_memory: int | str | None
+    call_timeout: float | None
 
 
 class ScopedSandbox(Sandbox):
@@ -97,7 +109,12 @@ class ScopedSandbox(Sandbox):
     @classmethod
     async def _from_id(cls, sandbox_id: str, provider: str) -> Self:
         sandbox = await super()._from_id(sandbox_id, provider)
-        sandbox._served = await find_interfaces(sandbox.machine)
+        try:
+            sandbox._served = await find_interfaces(sandbox.machine)
+        except BaseException:
+            machine, sandbox._started = sandbox.machine, None
+            await asyncio.shield(machine.let_go())
+            raise
         return sandbox
 
     @property
@@ -111,15 +128,7 @@ class ScopedSandbox(Sandbox):
         file_path: str | os.PathLike[str],
         expose_as: Literal["library"] = "library",
         name: str | None = None,
-        *,
-        budget: Budget | None = None,
-        restart: Restart = "never",
-        tracebacks: Tracebacks = "names",
-        replicas: int = 1,
-        function_budgets: Mapping[str, Budget] | None = None,
-        caller_budget: Budget | None = None,
-        caller_memory: int | str | None = None,
-        call_timeout: float | None = CALL_TIMEOUT,
+        **options: Unpack[_ServeOptions],
     ) -> Library: ...
     @overload
     def serve(
@@ -127,15 +136,7 @@ class ScopedSandbox(Sandbox):
         file_path: str | os.PathLike[str],
         expose_as: Literal["mcp"],
         name: str | None = None,
-        *,
-        budget: Budget | None = None,
-        restart: Restart = "never",
-        tracebacks: Tracebacks = "names",
-        replicas: int = 1,
-        function_budgets: Mapping[str, Budget] | None = None,
-        caller_budget: Budget | None = None,
-        caller_memory: int | str | None = None,
-        call_timeout: float | None = CALL_TIMEOUT,
+        **options: Unpack[_ServeOptions],
     ) -> McpConfig: ...
     @overload
     def serve(
@@ -143,15 +144,7 @@ class ScopedSandbox(Sandbox):
         file_path: str | os.PathLike[str],
         expose_as: Literal["prompt"],
         name: str | None = None,
-        *,
-        budget: Budget | None = None,
-        restart: Restart = "never",
-        tracebacks: Tracebacks = "names",
-        replicas: int = 1,
-        function_budgets: Mapping[str, Budget] | None = None,
-        caller_budget: Budget | None = None,
-        caller_memory: int | str | None = None,
-        call_timeout: float | None = CALL_TIMEOUT,
+        **options: Unpack[_ServeOptions],
     ) -> str: ...
     @overload
     def serve(
@@ -159,15 +152,7 @@ class ScopedSandbox(Sandbox):
         file_path: str | os.PathLike[str],
         expose_as: Literal["skill"],
         name: str | None = None,
-        *,
-        budget: Budget | None = None,
-        restart: Restart = "never",
-        tracebacks: Tracebacks = "names",
-        replicas: int = 1,
-        function_budgets: Mapping[str, Budget] | None = None,
-        caller_budget: Budget | None = None,
-        caller_memory: int | str | None = None,
-        call_timeout: float | None = CALL_TIMEOUT,
+        **options: Unpack[_ServeOptions],
     ) -> Skill: ...
     def serve(
         self,
@@ -384,7 +369,8 @@ class ScopedSandbox(Sandbox):
             name: The interface's name.
             budget: The new limits; `Budget()` for none.
             function: Whose budget to replace; its `calls` count instead of `max_calls`.
-            caller: Whose budget to replace, by its name in `usage`. With neither, the interface's.
+            caller: Whose budget to replace, by its name in `usage`. Without `function` and
+                `caller`, the interface's budget is replaced.
 
         Raises:
             ConfigError: There is no such function or caller, or both are given.

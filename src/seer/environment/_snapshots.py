@@ -6,6 +6,7 @@ for every provider. A snapshot never changes after it was taken.
 """
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from seer._transient import TransientFolder
 from seer.environment._adoption import config_from_dict, config_to_dict
 from seer.environment.config._config import SandboxConfig
-from seer.errors import SnapshotError, visible
+from seer.errors import SandboxStateError, SnapshotError, visible
 from seer.providers import Machine, Stream
 
 if TYPE_CHECKING:
@@ -201,18 +202,21 @@ async def _unpack(machine: Machine, archive: Path, folder: str, *options: str) -
     words = bytearray()
 
     async def feed() -> None:
-        with archive.open("rb") as file:
+        # tar may end before it has read the archive. Its exit code and its output say why.
+        with contextlib.suppress(SandboxStateError), archive.open("rb") as file:
             while data := await asyncio.to_thread(file.read, 1 << 20):
                 await process.write(data)
-        await process.close_stdin()
+            await process.close_stdin()
 
     async def listen() -> None:
         async for _, data in process.output():
             words.extend(data[: _MAX_WORDS - len(words)])
 
-    await asyncio.gather(feed(), listen())
-    exit_code = await process.wait()
+    try:
+        await asyncio.gather(feed(), listen())
+        exit_code = await process.wait()
+    finally:
+        await process.close()
     if exit_code != 0:
-        raise SnapshotError(
-            f"unpacking into {folder!r} failed with {exit_code}: {words.decode(errors='replace')}"
-        )
+        said = visible(words.decode(errors="replace"))
+        raise SnapshotError(f"unpacking into {folder!r} failed with {exit_code}: {said}")

@@ -8,7 +8,6 @@ import asyncio
 import dataclasses
 import logging
 import os
-import sys
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -49,6 +48,7 @@ from seer.providers import (
     resolve_provider,
 )
 from seer.providers._gpus import free_memory
+from seer.providers._label import write_label
 from seer.providers._registry import is_default_provider
 
 logger = logging.getLogger(__name__)
@@ -125,13 +125,18 @@ async def adopt(sandbox_id: str, *, provider: str, kind: str) -> Started:
         SandboxNotFoundError: It is not running, or it is of the other kind.
     """
     machine = await get_provider(resolve_provider(provider)).find(sandbox_id)
-    note = read_note(machine.note)
-    if note.kind != kind:
-        other = "ScopedSandbox" if note.kind == "scoped" else "Sandbox"
-        raise SandboxNotFoundError(f"{sandbox_id!r} is a {other}; use {other}.from_id")
-    if machine.paused:
-        await machine.resume()
-    return _started(machine, note)
+    try:
+        note = read_note(machine.note)
+        if note.kind != kind:
+            other = "ScopedSandbox" if note.kind == "scoped" else "Sandbox"
+            raise SandboxNotFoundError(f"{sandbox_id!r} is a {other}; use {other}.from_id")
+        if machine.paused:
+            await machine.resume()
+        return _started(machine, note)
+    except BaseException:
+        # A sandbox that was detached must not end with this process.
+        await asyncio.shield(machine.let_go())
+        raise
 
 
 class _Starter:
@@ -471,11 +476,8 @@ def _repo_handles(config: SandboxConfig, repos: Sequence[PreparedRepo]) -> tuple
 
 def _label(kind: str, config: SandboxConfig) -> str:
     """A machine's description in `seer ps`. It does not name a hidden model."""
-    program = Path(sys.argv[0] if sys.argv else "")
-    shown = f"{program.absolute().parent.name}/{program.name}" if program.suffix == ".py" else ""
     models = [
         f"model_{number}" if model.hidden else model.name.rpartition("/")[2]
         for number, model in enumerate(config.models)
     ]
-    parts = [kind, f"pid {os.getpid()}", shown, *models]
-    return " ".join(part for part in parts if part)
+    return write_label(kind, models)

@@ -3,7 +3,7 @@
 from seer.isolation._beneath import connect_beneath, open_beneath, read_bytes
 from seer.isolation._choose import backends, choose
 from seer.isolation._interpreter import interpreter_env, interpreter_mounts, interpreter_path
-from seer.isolation._policy import BackendName, Limits, Mount, Policy
+from seer.isolation._policy import BackendName, JailLimits, Mount, Policy
 from seer.isolation._system import JAIL_UIDS
 from seer.isolation.backends._base import Backend
 from seer.isolation.network._network import script
@@ -12,7 +12,7 @@ __all__ = [
     "JAIL_UIDS",
     "Backend",
     "BackendName",
-    "Limits",
+    "JailLimits",
     "Mount",
     "Policy",
     "backends",

@@ -24,6 +24,8 @@ _OPENAT2 = 437
 _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x02, 0x04, 0x08
 _O_PATH = getattr(os, "O_PATH", 0)
 _RETRIES = 64
+_CONNECT_PATIENCE = 5.0
+"""Seconds to wait for room in a listener's queue."""
 
 
 class _OpenHow(ctypes.Structure):
@@ -88,15 +90,12 @@ def read_bytes(root: Root, relative: str | os.PathLike[str], *, limit: int | Non
     return data
 
 
-def connect_beneath(
-    root: Root, relative: str | os.PathLike[str], *, timeout: float | None = 5.0
-) -> socket.socket:
+def connect_beneath(root: Root, relative: str | os.PathLike[str]) -> socket.socket:
     """Connect to the Unix stream socket `relative` inside `root`, however long its path is.
 
     Args:
         root: The folder that must not be left.
-        relative: The socket in it.
-        timeout: Seconds to wait for room in the listener's queue; the returned socket blocks.
+        relative: The socket in it. The returned socket blocks.
 
     Raises:
         PathEscapeError: As from `open_beneath`, or it is not a socket.
@@ -106,7 +105,7 @@ def connect_beneath(
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         _require(fd, stat.S_ISSOCK, relative, "a socket")
-        connection.settimeout(timeout)
+        connection.settimeout(_CONNECT_PATIENCE)
         connection.connect(f"/proc/self/fd/{fd}")
         connection.settimeout(None)
     except BaseException:

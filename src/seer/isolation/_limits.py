@@ -4,12 +4,12 @@ Limits on the memory and process count of a whole tree need a cgroup or a watchd
 
 The kernel counts several of these per user. Jails that root starts have their own users. Jails that
 an ordinary user starts share that user, so together they get only a share of the user's limits
-(`Limits.share`). The rest stays for the user's other programs.
+(`JailLimits.share`). The rest stays for the user's other programs.
 """
 
 import resource
 
-from seer.isolation._policy import Limits
+from seer.isolation._policy import JailLimits
 
 _OPTIONS = {
     resource.RLIMIT_CORE: "core",
@@ -29,7 +29,7 @@ _MACHINES = 32
 """If a limit can only be set per jail, this many jails together use up the share."""
 
 
-def rlimits(limits: Limits, *, own_count: bool, own_user: bool) -> dict[int, int]:
+def rlimits(limits: JailLimits, *, own_count: bool, own_user: bool) -> dict[int, int]:
     """Resource -> value for soft and hard limit, never above what this process may set.
 
     Args:
@@ -49,24 +49,24 @@ def rlimits(limits: Limits, *, own_count: bool, own_user: bool) -> dict[int, int
     }
     if own_count:
         wanted[resource.RLIMIT_NPROC] = limits.processes
-    if not own_user:
-        shared = shared_rlimits(limits)
+    shared = shared_rlimits(limits)
+    if own_user:
+        # Process ids are the only one of these that all users share.
+        shared = {resource.RLIMIT_NPROC: shared[resource.RLIMIT_NPROC]}
+    else:
         shared[resource.RLIMIT_NOFILE] = _shared_open_files(limits)
         if own_count and resource.RLIMIT_MSGQUEUE in shared:
             # One jail must not use up the share.
             shared[resource.RLIMIT_MSGQUEUE] //= 2
-        if not own_count:
-            # It counts all processes of the user, so it cannot limit those of one jail.
-            shared.pop(resource.RLIMIT_NPROC, None)
-        for number, value in shared.items():
-            given = wanted.get(number)
-            wanted[number] = value if given is None else min(value, given)
+    for number, value in shared.items():
+        given = wanted.get(number)
+        wanted[number] = value if given is None else min(value, given)
     return {
         number: min(value, _hard(number)) for number, value in wanted.items() if value is not None
     }
 
 
-def _shared_open_files(limits: Limits) -> int:
+def _shared_open_files(limits: JailLimits) -> int:
     """A number that leaves the rest of the soft limit to the user's other programs.
 
     An owner's interface passes few descriptors, but may need many open files.
@@ -76,21 +76,29 @@ def _shared_open_files(limits: Limits) -> int:
     return max(int(most * limits.share), _LEAST_OPEN_FILES)
 
 
-def shared_rlimits(limits: Limits) -> dict[int, int]:
+def shared_rlimits(limits: JailLimits) -> dict[int, int]:
     """Limits that all jails of this user share, of what the kernel counts per user.
 
     Set before a user namespace is made, they bound what the user as a whole may have when
     something in the namespace wants more.
     """
-    numbers = (resource.RLIMIT_SIGPENDING, resource.RLIMIT_MSGQUEUE, resource.RLIMIT_NPROC)
+    most = {
+        number: resource.getrlimit(number)[1]
+        for number in (resource.RLIMIT_SIGPENDING, resource.RLIMIT_MSGQUEUE)
+    }
+    # The kernel may have fewer process ids than the user may use. Nobody can start a process
+    # when they run out, not even root.
+    with open("/proc/sys/kernel/pid_max", encoding="ascii") as file:  # noqa: PTH123 (hot path)
+        ids = int(file.read())
+    most[resource.RLIMIT_NPROC] = min(_hard(resource.RLIMIT_NPROC), ids)
     return {
-        number: int(_hard(number) * limits.share)
-        for number in numbers
-        if resource.getrlimit(number)[1] != resource.RLIM_INFINITY
+        number: int(value * limits.share)
+        for number, value in most.items()
+        if value != resource.RLIM_INFINITY
     }
 
 
-def namespace_limits(limits: Limits) -> dict[str, int]:
+def namespace_limits(limits: JailLimits) -> dict[str, int]:
     """Settings under /proc/sys/user of a jail's own user namespace."""
     found: dict[str, int] = {}
     for name in ("max_inotify_instances", "max_inotify_watches"):

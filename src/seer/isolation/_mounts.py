@@ -7,7 +7,7 @@ policy masks. A mask matters only where a mount would show the path; `masks_with
 import os
 import sys
 import sysconfig
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -142,6 +142,17 @@ def masks_within(source: str, masked: Sequence[Path]) -> list[tuple[str, bool]]:
             if not any(inside(relative, parent) for parent, _ in found):
                 found.append((relative, path.is_dir()))
     return found
+
+
+def in_view(view: Mapping[str, str], path: str) -> str:
+    """`path` as a jail sees it: translated by the mount that holds it, otherwise unchanged.
+
+    Args:
+        view: Where the jail sees each mount's target (`Backend.view`).
+        path: A path in terms of the targets.
+    """
+    target = max((target for target in view if inside(path, target)), key=len, default=None)
+    return path if target is None else view[target] + path[len(target.rstrip("/")) :]
 
 
 def inside(path: str, folder: str) -> bool:

@@ -12,7 +12,7 @@ JailNetwork = Literal["none", "proxy", "host"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class JailLimits:
     """Bounds on everything that runs in one jail; None means unbounded."""
 
     memory: int | None = None
@@ -78,7 +78,7 @@ class Policy:
     network: JailNetwork = "none"
     gpu: bool = False
     """Pass the machine's GPU devices through."""
-    limits: Limits = Limits()
+    limits: JailLimits = JailLimits()
     pass_fds: tuple[int, ...] = ()
     """Descriptors that the first process in the jail inherits under the same numbers."""
     uid: int | None = None

@@ -49,6 +49,11 @@ class Machine(ABC):
         return False
 
     @property
+    def was_detached(self) -> bool:
+        """Whether it was detached when this controller found it, or that is not known."""
+        return True
+
+    @property
     def paused(self) -> bool:
         """Whether it is paused, as far as this controller knows."""
         return False
@@ -156,6 +161,13 @@ class Machine(ABC):
     async def detach(self) -> None:
         """Let the machine outlive this controller."""
 
+    async def let_go(self) -> None:
+        """Undo `Provider.find`: leave the machine to its other controllers.
+
+        A machine that was detached is detached again. By default, this does nothing.
+        """
+        return None
+
     async def pause(self) -> None:
         """Stop everything that runs in the machine and keep its memory. Pausing twice is harmless.
 
@@ -262,7 +274,7 @@ async def run_to_end(
             f"the sandbox did not start {argv[0]!r} within {timeout} + {_START_PATIENCE:g} s; "
             f"terminate it"
         ) from None
-    captured = {"stdout": _Capture(capture_limit), "stderr": _Capture(capture_limit)}
+    captured = {"stdout": _BoundedOutput(capture_limit), "stderr": _BoundedOutput(capture_limit)}
 
     async def collect() -> int:
         async for stream, data in process.output():
@@ -295,7 +307,7 @@ async def run_to_end(
     )
 
 
-class _Capture:
+class _BoundedOutput:
     """The first bytes of a stream, and whether it was longer."""
 
     def __init__(self, limit: int) -> None:

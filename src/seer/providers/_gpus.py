@@ -1,7 +1,7 @@
 """GPUs: their names in configurations, the devices that a name stands for, and which are free.
 
-All providers use this. A name stands for a device if both are equal without vendors' words and form
-factors. `A100` stands for `NVIDIA A100-SXM4-80GB`, but `A10` does not.
+All providers use this. A name stands for a device if both are equal after vendors' names and form
+factors are removed. `A100` stands for `NVIDIA A100-SXM4-80GB`, but `A10` does not.
 """
 
 import contextlib
@@ -24,6 +24,8 @@ _QUERY = ("--query-gpu=index,uuid,name", "--format=csv,noheader")
 _USED = ("--query-compute-apps=gpu_uuid,pid", "--format=csv,noheader")
 _FREE = ("--query-gpu=memory.free", "--format=csv,noheader,nounits")
 _SMI_PATIENCE = 30.0
+ORDER = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+"""The environment in which CUDA counts GPUs as `devices` does."""
 
 # --- names -------------------------------------------------------------------------------------
 
@@ -123,7 +125,7 @@ class Device:
     """A GPU of this host."""
 
     index: int
-    """CUDA's number."""
+    """Its number in the order of the PCI bus, as nvidia-smi counts. CUDA counts so with `ORDER`."""
     name: str
     busy: bool
     """Whether a process is using it."""

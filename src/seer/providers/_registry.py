@@ -33,6 +33,7 @@ DEFAULT = DefaultProvider("modal")
 """The provider of a configuration that names none."""
 
 
+@cache
 def get_provider(name: str) -> Provider:
     """The provider of this name; the same object every time.
 
@@ -40,11 +41,6 @@ def get_provider(name: str) -> Provider:
         ProviderError: There is no such provider; the message names those that exist.
         MissingExtraError: Its SDK is not installed; the message names the extra.
     """
-    return _load(name)
-
-
-@cache
-def _load(name: str) -> Provider:
     places = _places()
     if name not in places:
         known = ", ".join(sorted(places))
@@ -54,16 +50,17 @@ def _load(name: str) -> Provider:
         made = getattr(importlib.import_module(module), attribute)
     except ImportError as error:
         if name in _EXTRAS or not (error.name or "").startswith("seer"):
+            advice = f" with `pip install 'seer-interp[{name}]'`" if name in _EXTRAS else ""
             raise MissingExtraError(
                 f"provider={name!r} needs a package that is not installed ({error.name}); "
-                f"install it with `pip install 'seer-interp[{name}]'`"
+                f"install it{advice}"
             ) from error
         raise
     return cast(Provider, made())
 
 
 # Providers keep connections and locks that belong to the parent's event loop.
-os.register_at_fork(after_in_child=_load.cache_clear)
+os.register_at_fork(after_in_child=get_provider.cache_clear)
 
 
 def _places() -> dict[str, str]:
@@ -106,7 +103,9 @@ def resolve_provider(name: str) -> str:
         return name
     chosen = os.environ.get("SEER_PROVIDER", "").strip()
     if chosen:
-        return _announce(chosen, "SEER_PROVIDER says so")
+        written = not is_default_provider(name) and chosen != name
+        replaced = f"SEER_PROVIDER={chosen} replaces {str(name)!r}"
+        return _announce(chosen, replaced if written else "SEER_PROVIDER says so")
     if not is_default_provider(name) or has_modal_credentials():
         return str(name)
     return _announce("local", "no Modal credentials are configured and SEER_PROVIDER is not set")

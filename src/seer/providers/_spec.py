@@ -1,9 +1,9 @@
-"""Descriptions of machines, files and results: frozen data only."""
+"""Descriptions of machines, files and results: frozen data, and a spec's form for other hosts."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from seer.isolation import BackendName, Mount
 
@@ -66,7 +66,8 @@ class MachineSpec:
     system_packages: tuple[str, ...] = ()
     """Debian packages to install, if the provider builds an image for the machine."""
     devices: tuple[int, ...] | None = None
-    """The host's GPUs by CUDA's number, if they are already chosen."""
+    """The host's GPUs by number, if they are already chosen. `CUDA_DEVICE_ORDER` in `env` says in
+    which order they are counted."""
     lifeline: int | None = None
     """A socket of this process. The machine ends when the other end is closed. A byte from it means
     that no controller is left."""
@@ -80,6 +81,36 @@ class MachineSpec:
     timeout: float | None = None
     idle_timeout: float | None = None
     start_timeout: float = 600.0
+
+
+def write_spec(spec: MachineSpec) -> dict[str, object]:
+    """A spec as plain data, without the fields that have no meaning on another host."""
+    left_out = {"gates", "relayed", "options", "host", "devices", "lifeline", "kept_secrets"}
+    values: dict[str, object] = {
+        field.name: getattr(spec, field.name)
+        for field in fields(spec)
+        if field.name not in left_out
+    }
+    values["env"], values["path_env"] = dict(spec.env), dict(spec.path_env)
+    values["mounts"] = [(str(m.source), m.target, m.writable) for m in spec.mounts]
+    for name in ("workdir", "python_env"):
+        path: Path | None = getattr(spec, name)
+        values[name] = str(path) if path is not None else None
+    return values
+
+
+def read_spec(given: Mapping[str, Any]) -> MachineSpec:
+    """Read what `write_spec` has written."""
+    values = dict(given)
+    values["mounts"] = tuple(
+        Mount(Path(source), target, writable=writable)
+        for source, target, writable in values["mounts"]
+    )
+    for name in ("workdir", "python_env"):
+        values[name] = Path(values[name]) if values[name] is not None else None
+    if not isinstance(values["network"], str):
+        values["network"] = tuple(values["network"])
+    return MachineSpec(**values)
 
 
 @dataclass(frozen=True, kw_only=True)

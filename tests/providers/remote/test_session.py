@@ -18,6 +18,9 @@ from seer.providers.remote.controller._session import Session
 
 pytestmark = pytest.mark.full
 
+LEASE = 6.0
+"""Seconds; longer than a busy machine keeps a process waiting."""
+
 
 class _LocalWire(Wire):
     def __init__(self, writer: asyncio.StreamWriter) -> None:
@@ -131,7 +134,7 @@ class Host:
         self._control.close()
         self._holding.cancel()
         await asyncio.gather(self._holding, return_exceptions=True)
-        await asyncio.to_thread(self.server.wait, 15)
+        await asyncio.to_thread(self.server.wait, 60)
 
 
 def _unpacked(folder: Path) -> Path:
@@ -145,7 +148,7 @@ def _unpacked(folder: Path) -> Path:
 @pytest.fixture
 async def host(tmp_path: Path) -> AsyncGenerator[Host]:
     made = Host(tmp_path)
-    await made.start(lease=2.0)
+    await made.start(lease=LEASE)
     yield made
     await made.close()
 
@@ -158,7 +161,7 @@ async def link() -> AsyncGenerator[LocalLink]:
 
 
 async def _opened(host: Host, link: LocalLink) -> Session:
-    session = Session(link, str(host.folder / "porter.sock"), lease=2.0)
+    session = Session(link, str(host.folder / "porter.sock"), lease=LEASE)
     await session.start()
     return session
 
@@ -176,7 +179,7 @@ async def test_bytes_pass_both_ways_through_many_cuts(host: Host, link: LocalLin
                 link.cut()
 
     feeding = asyncio.create_task(feed())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert await reader.readexactly(len(data)) == data
     await feeding
     assert session.cuts >= 1
@@ -216,7 +219,7 @@ async def test_a_session_that_is_cut_for_too_long_ends_on_both_sides(
     link.refuses = True
     link.cut()
     async with asyncio.timeout(30):
-        with pytest.raises(ConnectionAbortedError, match="could not be reached for 2 s"):
+        with pytest.raises(ConnectionAbortedError, match="could not be reached for 6 s"):
             await reader.read(1)
         await host.held.wait()
     with pytest.raises(SandboxLostError):
@@ -227,7 +230,7 @@ async def test_a_session_that_is_cut_for_too_long_ends_on_both_sides(
 
 async def test_a_stranger_cannot_resume_a_session(host: Host, link: LocalLink) -> None:
     session = await _opened(host, link)
-    other = Session(link, str(host.folder / "porter.sock"), lease=2.0)
+    other = Session(link, str(host.folder / "porter.sock"), lease=LEASE)
     await other.start()
     other_reader, other_writer = await other.open("steward", asyncio.StreamReaderProtocol)
     other_writer.write(b"mine")

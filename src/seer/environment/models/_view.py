@@ -26,6 +26,7 @@ from seer._transient import TransientFolder
 from seer.environment._cache import cache_key, draft_prefix, locked, prune
 from seer.environment.models import _blinding
 from seer.errors import ModelError
+from seer.isolation._mounts import PACKAGE, inside
 
 logger = logging.getLogger(__name__)
 
@@ -121,7 +122,7 @@ async def make_view(
     if not files:
         raise ModelError(f"model {source.name!r}: {str(source.folder)!r} holds no files")
     unchanged = hidden_as is None and base_path is None and source.commit is None
-    if _open_files(source, files) and unchanged and _is_flat(source):
+    if _open_files(source, files) and unchanged and _is_flat(source) and not _is_own(files[0]):
         return View(source.folder)
     needles = _blinding.Needles(())
     if hidden_as is not None:
@@ -226,6 +227,11 @@ def _open_files(source: ModelSource, files: list[ModelFile]) -> bool:
 
 def _is_closed(file: ModelFile) -> bool:
     return os.geteuid() == 0 and not file.status.st_mode & stat.S_IROTH
+
+
+def _is_own(file: ModelFile) -> bool:
+    """Whether it is an organism's file in Seer's package, from which nothing may be mounted."""
+    return inside(os.path.realpath(file.path), str(PACKAGE))
 
 
 def _view_root(source: ModelSource, files: list[ModelFile]) -> Path:
@@ -368,16 +374,16 @@ class _Builder:
         except OSError as error:
             if error.errno not in _CANNOT_LINK:
                 raise
-        if self._label is None:
+        if self._label is None and not _is_own(file):
             # Mounted over the empty file: no copy, even from another filesystem.
             _write(target, b"")
             self._binds.append((file.name, str(file.path)))
             return
-        # A mount would show the original's path in the mount table.
+        # A mount would show a hidden model's path in the mount table, or Seer's own files.
         if file.status.st_size > 10**7:
             logger.warning(
-                "a hidden model's %s (%d MB) is copied, because %s is on another filesystem "
-                "than Seer's cache; set XDG_CACHE_HOME to one that both share",
+                "%s (%d MB) is copied, because %s cannot be linked into Seer's cache: it is on "
+                "another filesystem, or another user's; set XDG_CACHE_HOME to one that both share",
                 file.name,
                 file.status.st_size // 10**6,
                 self._source.folder,

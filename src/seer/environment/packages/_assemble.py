@@ -56,13 +56,19 @@ def take_over(fetched: Path, environment: Path) -> None:
                 if not os.path.lexists(target):
                     target.parent.mkdir(parents=True, exist_ok=True)
                     os.rename(name, target, src_dir_fd=folder)
-                    _own(target)
+                    _own(target, is_script=relative == Path("bin"))
     finally:
         os.close(top)
 
 
-def _own(path: Path) -> None:
-    """Make root the owner of a file. It is checked again, because the jail may have swapped it."""
+def _own(path: Path, *, is_script: bool) -> None:
+    """Set the owner and the mode of a file, or remove what the jail has put in its place.
+
+    Args:
+        path: The file.
+        is_script: Whether it must be executable. The jail may not have set that: for an ordinary
+            user, chmod has no effect in a landlock jail.
+    """
     found = path.lstat()
     if stat.S_ISDIR(found.st_mode):
         shutil.rmtree(path)
@@ -71,7 +77,7 @@ def _own(path: Path) -> None:
     else:
         if os.geteuid() == 0:
             os.chown(path, 0, 0, follow_symlinks=False)
-        path.chmod(0o755 if found.st_mode & 0o100 else 0o644)
+        path.chmod(0o755 if is_script or found.st_mode & 0o100 else 0o644)
 
 
 def _is_scaffolding(relative: Path, name: str) -> bool:

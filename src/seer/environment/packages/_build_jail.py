@@ -15,7 +15,8 @@ from pathlib import Path
 from seer.environment._process import Finished, run_program
 from seer.environment.packages._index_server import IndexServer
 from seer.errors import IsolationUnavailableError, PackageError
-from seer.isolation import JAIL_UIDS, Backend, Limits, Mount, Policy, choose, interpreter_env
+from seer.isolation import JAIL_UIDS, Backend, JailLimits, Mount, Policy, choose, interpreter_env
+from seer.isolation._mounts import in_view
 from seer.isolation.backends._container import is_rented
 
 _UID = JAIL_UIDS[-1]
@@ -23,7 +24,7 @@ _UID = JAIL_UIDS[-1]
 PYTHON = "/seer/python"
 """Where a build finds the interpreter; mount it there with `interpreter_mounts`."""
 _INDEX = "/seer/index"
-_LIMITS = Limits(processes=1024, file_size=64 << 30)
+_LIMITS = JailLimits(processes=1024, file_size=64 << 30)
 _SPARE = 512 << 20
 _CHOOM = "/usr/bin/choom"
 
@@ -77,10 +78,7 @@ class BuildJail:
 
     def path(self, target: str) -> str:
         """Where the jail sees what was mounted at `target`, or below it."""
-        for mounted in sorted(self._view, key=len, reverse=True):
-            if target == mounted or target.startswith(mounted + "/"):
-                return self._view[mounted] + target[len(mounted) :]
-        return target
+        return in_view(self._view, target)
 
     def translate(self, text: str) -> str:
         """`text` with the mounted paths in it as the jail sees them."""

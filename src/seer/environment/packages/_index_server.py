@@ -635,9 +635,12 @@ def _is_lasting(error: Exception) -> bool:
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port that is free, below those that the kernel gives to connections: it is bound later."""
+    while True:
+        port = 16384 + secrets.randbelow(16384)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def _is_hash(value: object) -> bool:

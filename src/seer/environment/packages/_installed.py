@@ -21,6 +21,8 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
+from seer._places import package_folders
+
 _OWN_MODULES = {"seer", "src", "interp_infra"}
 _SCRIPT_GROUPS = ("console_scripts", "gui_scripts")
 _SHARED = {"share", "etc", "include"}
@@ -67,9 +69,9 @@ def installed_packages() -> dict[str, Installed]:
 
 def site_folders() -> tuple[Path, ...]:
     """The folders in which this interpreter finds packages, in its order."""
-    named = [p for p in sys.path if Path(p).name in ("site-packages", "dist-packages")]
-    paths = (*named, sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))
-    return tuple(path for path in map(Path, dict.fromkeys(paths)) if path.is_dir())
+    own = (Path(sysconfig.get_path(name)) for name in ("purelib", "platlib"))
+    paths = dict.fromkeys((*package_folders(), *own))
+    return tuple(path for path in paths if path.is_dir())
 
 
 def fingerprint() -> str:

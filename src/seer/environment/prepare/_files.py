@@ -77,7 +77,14 @@ async def place_in_hub_cache(machine: Machine, models: Sequence[CachedModel]) ->
         await machine.write_file(f"{folder}/refs/{model.revision}", commit.encode())
         await machine.make_dir(f"{folder}/snapshots")
         link = f"{folder}/snapshots/{commit}"
-        await machine.exec(["ln", "-sfn", machine.path(model.path), link])
+        linked = await machine.exec(["ln", "-sfn", machine.path(model.path), link])
+        if linked.exit_code != 0:
+            words = visible(linked.stderr.decode(errors="replace").strip())
+            logger.warning(
+                "%s can be loaded by its path in the sandbox, but not by its hub id: %s",
+                model.name,
+                words,
+            )
 
 
 def hub_cache_name(name: str) -> str:

@@ -5,7 +5,7 @@ A detached sandbox stores its requests as JSON, so that a later process can adop
 
 import keyword
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,6 +13,7 @@ from seer.environment._start import Started
 from seer.environment.config._checks import size
 from seer.environment.models._provenance import ModelOrigin
 from seer.errors import ConfigError, ServeError
+from seer.providers.local._record import known_fields
 from seer.rpc.interface._budget import Budget
 from seer.rpc.server._config import (
     CALL_TIMEOUT,
@@ -72,16 +73,17 @@ class ServeRequest:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "ServeRequest":
-        """Read what `to_json` gave. Another version of Seer may have written other fields."""
-        names = {item.name for item in fields(cls)}
-        values = {name: value for name, value in data.items() if name in names}
+        """Read what `to_json` gave."""
+        values = known_fields(cls, data)
         values["file"] = Path(values["file"])
         for name in ("budget", "caller_budget"):
             if values.get(name) is not None:
                 values[name] = Budget.from_json(values[name])
         budgets: Mapping[str, Any] = values.get("function_budgets", {})
         values["function_budgets"] = {name: Budget.from_json(it) for name, it in budgets.items()}
-        values["origins"] = tuple(ModelOrigin(**origin) for origin in values.get("origins", ()))
+        values["origins"] = tuple(
+            ModelOrigin(**known_fields(ModelOrigin, origin)) for origin in values.get("origins", ())
+        )
         return cls(**values)
 
 

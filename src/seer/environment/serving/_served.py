@@ -36,14 +36,17 @@ from seer.errors import (
 )
 from seer.providers import Channel, Machine, Process
 from seer.providers.client._interfaces import HostSocket
+from seer.rpc._bundles import interface_files
 from seer.rpc._control import CallFollow, GateControl
-from seer.rpc._ship import interface_files
 from seer.rpc.interface._budget import Budget
 from seer.rpc.interface._load import NO_NETWORK
 from seer.rpc.interface._schema import Schema
 from seer.workspace._gate import Dependent
 
 logger = logging.getLogger(__name__)
+
+_EXIT_CODE_TIME = 10.0
+"""Seconds to wait for the exit code of an interface whose sockets are closed."""
 
 GATE_FILES = "/seer/gate"
 """Where a scoped machine has the server's bundle mounted."""
@@ -390,11 +393,14 @@ class Served:
         with contextlib.suppress(RemoteFileError):
             await self._machine.stat(self.folder)
         how = "its processes were killed"
-        if self._draining is not None and self._draining.done():
-            code = self._draining.result()
-            how = f"its supervisor ended with exit code {code}"
-            if code in (-signal.SIGKILL, 128 + signal.SIGKILL):
-                how += " (killed; often: out of memory)"
+        if self._draining is not None:
+            # The exit code comes a moment after the sockets are closed.
+            await asyncio.wait([self._draining], timeout=_EXIT_CODE_TIME)
+            if self._draining.done():
+                code = self._draining.result()
+                how = f"its supervisor ended with exit code {code}"
+                if code in (-signal.SIGKILL, 128 + signal.SIGKILL):
+                    how += " (killed; often: out of memory)"
         raise InterfaceDiedError(f"the interface {self.name!r} is not running: {how}")
 
 
@@ -426,14 +432,17 @@ async def release_interfaces(machine: Machine, served: Sequence[Served]) -> None
 async def find_interfaces(machine: Machine) -> dict[str, Served]:
     """The interfaces that an earlier controller left running in the machine, by name.
 
+    There are none if the machine was never detached: they belong to the controller that holds it.
     Leaves out those that have ended since, with a warning, because the sandbox is still usable.
     """
     from pydantic import TypeAdapter
 
     try:
         text = await machine.read_file(_list_file(machine))
-    except FileNotFoundError:
-        return {}
+    except RemoteFileError as error:
+        if error.errno == errno.ENOENT:
+            return {}
+        raise
     found: dict[str, Served] = {}
     for entry in TypeAdapter(list[_Entry]).validate_json(text):
         request = ServeRequest.from_json(entry.request)

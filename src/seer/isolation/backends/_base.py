@@ -118,16 +118,6 @@ class Backend(ABC):
             launch.close()
 
 
-def in_view(view: Mapping[str, str], path: str) -> str:
-    """`path` as the jail sees it: translated by the mount that holds it, otherwise unchanged."""
-    best = ""
-    for target in view:
-        inside = path == target or path.startswith(target.rstrip("/") + "/")
-        if inside and len(target) > len(best):
-            best = target
-    return view[best] + path[len(best.rstrip("/")) :] if best else path
-
-
 def memory_file(name: str, content: bytes) -> int:
     """A descriptor that reads as `content`; the caller closes it."""
     if not sys.platform.startswith("linux"):

@@ -116,6 +116,14 @@ class Bubblewrap(Backend):
             raise IsolationError("a jail with several users needs root, and a user id of its own")
         inner = uid if policy.users is None else _INNER_UID
         system = system_view(policy, uid=inner, gid=inner)
+        own = root and policy.uid is not None
+        values = rlimits(policy.limits, own_count=own or not root, own_user=own)
+        # The folder may be closed to all users but the jail's.
+        program_line = [_ENV, "--chdir", policy.cwd, _PRLIMIT, *prlimit_arguments(values), *argv]
+        inner_argv = _enter(policy, program_line, root, uid)
+        before: list[str] = []
+        if not root:
+            before = [_PRLIMIT, *prlimit_arguments(shared_rlimits(policy.limits))]
         fds: list[int] = []
         try:
             arguments = _Arguments(fds)
@@ -143,18 +151,8 @@ class Bubblewrap(Backend):
             for opened in fds:
                 os.close(opened)
             raise
-        own = root and policy.uid is not None
-        values = rlimits(policy.limits, own_count=own or not root, own_user=own)
-        # The folder may be closed to all users but the jail's.
-        program_line = [_ENV, "--chdir", policy.cwd, _PRLIMIT, *prlimit_arguments(values), *argv]
-        before: list[str] = []
-        if not root:
-            before = [_PRLIMIT, *prlimit_arguments(shared_rlimits(policy.limits))]
         return Launch(
-            argv=(
-                *(*before, program, "--args", str(fd), "--"),
-                *_enter(policy, program_line, root, uid),
-            ),
+            argv=(*before, program, "--args", str(fd), "--", *inner_argv),
             env={},
             pass_fds=(*fds, *policy.pass_fds),
             view=self.view(policy.mounts),

@@ -48,6 +48,8 @@ _SCOPES = 0b11
 
 # Files of /proc that programs need and that show no process.
 _PROC = ("cpuinfo", "meminfo", "stat", "loadavg", "uptime", "version", "filesystems", "vmstat")
+_PUBLIC = ("/etc/debian_version", "/etc/lsb-release", "/etc/redhat-release", "/etc/mime.types")
+"""Files of the distribution that pip and Python read. They fail on one that they cannot open."""
 _PROC_SYS = ("kernel/osrelease", "kernel/pid_max", "kernel/cap_last_cap", "vm/overcommit_memory")
 
 _PROBE = 'cat "$1" >/dev/null 2>&1 && exit 3; kill -0 "$2" 2>/dev/null && exit 4; exit 0'
@@ -207,8 +209,9 @@ def _host_rules(policy: Policy, system: SystemView) -> Iterator[tuple[str, int]]
         hidden = [(item[len(path) + 1 :], True) for item in system.hidden if item.startswith(path)]
         for allowed in _around(path, [*hidden, *masks_within(path, policy.masked)]):
             yield allowed, _LOOK
-    if policy.network == "host" and os.path.exists("/etc/nsswitch.conf"):  # noqa: PTH110
-        yield "/etc/nsswitch.conf", _LOOK
+    shown = [*_PUBLIC, *(("/etc/nsswitch.conf",) if policy.network == "host" else ())]
+    for path in filter(os.path.exists, shown):
+        yield path, _LOOK
     for name in _PROC:
         if os.path.exists(f"/proc/{name}"):  # noqa: PTH110
             yield f"/proc/{name}", _LOOK

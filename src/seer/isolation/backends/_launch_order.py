@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypedDict
 
+from seer.isolation._mounts import in_view
 from seer.isolation._policy import Policy
 from seer.isolation.backends import _launcher
-from seer.isolation.backends._base import Launch, in_view, memory_file
+from seer.isolation.backends._base import Launch, memory_file
 
 LAUNCHER = str(Path(_launcher.__file__).resolve())
 

@@ -59,7 +59,7 @@ def abi() -> int:
     return max(libc.syscall(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), 1), 0)
 
 
-class _Kernel:
+class _Syscalls:
     """The calls that Python does not wrap; each raises with the step's name."""
 
     def __init__(self) -> None:
@@ -153,7 +153,7 @@ def _make_place(path: bytes, is_folder: bool) -> None:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
 
 
-def _cover(kernel: _Kernel, masks: Iterable[Mask]) -> list[bytes]:
+def _cover(kernel: _Syscalls, masks: Iterable[Mask]) -> list[bytes]:
     """Hide these paths. Returns the covers that are folders, which are still writable."""
     folders: list[bytes] = []
     for path, is_folder in masks:
@@ -166,7 +166,7 @@ def _cover(kernel: _Kernel, masks: Iterable[Mask]) -> list[bytes]:
     return folders
 
 
-def _stage(kernel: _Kernel, stage: Stage) -> None:
+def _stage(kernel: _Syscalls, stage: Stage) -> None:
     """Leave only the system's folders, and the policy's mounts under the stage's root."""
     os.umask(0o022)
     flags = _MS_NOSUID | _MS_NODEV
@@ -214,7 +214,7 @@ def _monitor(child: int) -> None:
     os._exit(code if code >= 0 else 128 - code)
 
 
-def _enter_namespaces(kernel: _Kernel, stage: Stage, keep: Iterable[int]) -> int:
+def _enter_namespaces(kernel: _Syscalls, stage: Stage, keep: Iterable[int]) -> int:
     """Unshare, stage, fork; returns only in the child, which is process 1 of the jail."""
     flags = _NEWNS | _NEWUTS | _NEWIPC | _NEWPID
     kernel.unshare(flags | (_NEWNET if stage["own_network"] else 0))
@@ -240,7 +240,7 @@ def _enter_namespaces(kernel: _Kernel, stage: Stage, keep: Iterable[int]) -> int
     return alive
 
 
-def _become(kernel: _Kernel, uid: int) -> None:
+def _become(kernel: _Syscalls, uid: int) -> None:
     """Become an unprivileged user permanently."""
     number = 0
     while True:
@@ -256,7 +256,7 @@ def _become(kernel: _Kernel, uid: int) -> None:
     os.setresuid(uid, uid, uid)
 
 
-def _restrict(kernel: _Kernel, landlock: Rules) -> None:
+def _restrict(kernel: _Syscalls, landlock: Rules) -> None:
     """Apply the Landlock rules to this process and all it will start."""
     words = (ctypes.c_uint64 * 3)(landlock["fs"], landlock["net"], landlock["scoped"])
     size = ctypes.c_size_t(24)
@@ -274,7 +274,7 @@ def _restrict(kernel: _Kernel, landlock: Rules) -> None:
     os.close(ruleset)
 
 
-def _filter(kernel: _Kernel, program: bytes) -> None:
+def _filter(kernel: _Syscalls, program: bytes) -> None:
     """Load the system-call filter: struct sock_fprog {unsigned short; pointer}."""
     code = ctypes.create_string_buffer(program, len(program))
     head = (len(program) // 8).to_bytes(8, sys.byteorder)
@@ -291,7 +291,7 @@ def _confine(order: Order) -> None:
         _set_limits(order["rlimits"])
         os.chdir(order["cwd"])
         return
-    kernel = _Kernel()
+    kernel = _Syscalls()
     parent = os.getppid()
     kernel.prctl("tying to the parent", _PR_SET_PDEATHSIG, _SIGKILL)
     alive = None

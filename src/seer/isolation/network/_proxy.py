@@ -437,7 +437,9 @@ async def serve(listener: socket.socket, policy: ProxyPolicy, life: int) -> None
             ended.set()
 
     loop.add_reader(life, look)
-    server = await asyncio.start_unix_server(
+    # Not `start_unix_server`: Python 3.13 looks for the file at the address to which another
+    # process has bound the socket, which may mean something else here.
+    server = await asyncio.start_server(
         proxy.handle, sock=listener, limit=policy.header_bytes, backlog=512
     )
     await ended.wait()

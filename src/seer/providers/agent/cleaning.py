@@ -1,7 +1,5 @@
 """Removes a machine's folders, however hostile their shape, and records how it ended."""
 
-# pathlib would be most of what this process imports.
-# ruff: noqa: PTH101, PTH106, PTH118, PTH208
 from __future__ import annotations
 
 import os

@@ -6,10 +6,9 @@ unless the controller has released the command. If the command ends by itself, t
 left in the background live on.
 """
 
-# pathlib would be most of what this process imports.
-# ruff: noqa: PTH118, PTH123
 from __future__ import annotations
 
+import errno
 import os
 import select
 import time
@@ -22,6 +21,8 @@ from .users import User, become_user, find_user
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .wire import Message
 
 _KILL_TIMEOUT = 30.0
@@ -42,9 +43,9 @@ class CommandContext:
         env: dict[bytes, bytes],
         cwd: bytes,
         connectors: list[int],
-        kill_socket: int = -1,
-        alive: int = -1,
-        agent: int = 0,
+        kill_socket: int,
+        alive: int,
+        agent: int,
     ) -> None:
         self.env = env
         self.cwd = cwd
@@ -58,8 +59,6 @@ class CommandContext:
 
     def ends(self) -> bool:
         """Whether the machine is ending. Its processes can then no longer fork."""
-        if self.alive < 0:
-            return False
         poll = select.poll()
         poll.register(self.alive, select.POLLIN)
         return bool(poll.poll(0))
@@ -114,7 +113,7 @@ def _environment(
         return {**context.env, **given}, None
     name = wire.get_bytes(request, "user", b"")
     if not name:
-        return {**context.env, **given}, User(context.agent, context.agent, b"", b"")
+        return {**context.env, **given}, User(context.agent, context.agent)
     user = find_user(name)
     theirs = {b"HOME": user.home, b"USER": user.name, b"LOGNAME": user.name}
     return {**context.env, **theirs, **given}, user
@@ -139,13 +138,16 @@ class _Command:
         streams = self._make_streams(keep_stdin=bool(wire.get_int(request, "stdin", 0)))
         try:
             self.pid = _launch(
-                argv,
-                env,
-                cwd,
-                streams=streams,
-                connectors=context.connectors,
-                tty=self._terminal is not None,
-                user=user,
+                lambda report: _become(
+                    argv,
+                    env,
+                    cwd,
+                    streams=streams,
+                    connectors=context.connectors,
+                    tty=self._terminal is not None,
+                    user=user,
+                    report=report,
+                )
             )
         finally:
             for fd in set(streams):
@@ -153,7 +155,7 @@ class _Command:
 
     def _make_streams(self, *, keep_stdin: bool) -> tuple[int, int, int]:
         if self._terminal is not None:
-            ours, theirs = os.openpty()
+            ours, theirs = _open_terminal()
             os.set_blocking(ours, False)
             self._outputs[ours] = wire.STDOUT
             self._stdin = os.dup(ours)
@@ -196,9 +198,8 @@ class _Command:
                 self._forward(fd)
             if self._stdin in ready:
                 self._feed()
-            if self._stream.writing in ready:
+            if self._stream.fd in ready:
                 self._stream.send()
-            if self._stream.reading in ready:
                 self._stream.receive()
                 self._handle_frames()
             if self._stream.at_end and self._status is None and not self._released:
@@ -207,14 +208,11 @@ class _Command:
     def _poll(self, wake: int) -> set[int]:
         poll = select.poll()
         poll.register(wake, select.POLLIN)
-        if not self._stream.at_end:
-            poll.register(self._stream.reading, select.POLLIN)
+        events = 0 if self._stream.at_end else select.POLLIN
         if self._stream.unsent:
-            poll.register(
-                self._stream.writing,
-                select.POLLOUT
-                | (select.POLLIN if self._stream.writing == self._stream.reading else 0),
-            )
+            events |= select.POLLOUT
+        if events:
+            poll.register(self._stream.fd, events)
         if self._stream.unsent < _HIGH_WATER:
             for fd in self._outputs:
                 poll.register(fd, select.POLLIN)
@@ -321,7 +319,7 @@ class _Command:
     def _drain(self, wake: int) -> None:
         poll = select.poll()
         poll.register(wake, select.POLLIN)
-        left = set[int]() if self._stream.at_end else {self._stream.reading}
+        left = set[int]() if self._stream.at_end else {self._stream.fd}
         if self._terminal is None:
             left.update(self._outputs)
         for fd in left:
@@ -343,30 +341,26 @@ class _Command:
 # --- fork and exec, as `subprocess` would, without its import -------------------------------------
 
 
-def _launch(
-    argv: list[bytes],
-    env: dict[bytes, bytes],
-    cwd: bytes,
-    *,
-    streams: tuple[int, int, int],
-    connectors: list[int],
-    tty: bool,
-    user: User | None = None,
-) -> int:
-    """Fork and exec. Raises the child's own OSError if that fails."""
+def _open_terminal() -> tuple[int, int]:
+    try:
+        return os.openpty()
+    except PermissionError as error:
+        raise PermissionError(
+            error.errno,
+            "no terminals: a landlock jail that an ordinary user starts has none; use bubblewrap",
+        ) from error
+
+
+def _launch(become: Callable[[int], None]) -> int:
+    """Fork and exec. Raises the child's own OSError if that fails.
+
+    Args:
+        become: Called in the child, with the pipe on which to report an error. Never returns.
+    """
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
-        _become(
-            argv,
-            env,
-            cwd,
-            streams=streams,
-            connectors=connectors,
-            tty=tty,
-            user=user,
-            report=writing,
-        )
+        become(writing)
     os.close(writing)
     with open(reading, "rb") as report:
         failure = report.read()
@@ -426,4 +420,4 @@ def _exec(argv: list[bytes], env: dict[bytes, bytes]) -> None:
             continue
         except OSError as error:
             refused = refused or error
-    raise refused or FileNotFoundError(2, os.strerror(2))
+    raise refused or FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))

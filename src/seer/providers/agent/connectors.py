@@ -7,6 +7,7 @@ descriptor back. The jail cannot choose the target.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import sys
@@ -65,7 +66,7 @@ def _connect(path: bytes) -> socket.socket:
     fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if not stat.S_ISSOCK(os.fstat(fd).st_mode):
-            raise OSError(88, os.strerror(88), path)
+            raise OSError(errno.ENOTSOCK, os.strerror(errno.ENOTSOCK), path)
         peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             # Not blocking: if the queue is full, the jail gets an error and the keeper goes on.

@@ -19,7 +19,7 @@ class _LockArguments(ctypes.Structure):
     _fields_ = (("timeout_ms", ctypes.c_uint), ("reserved", ctypes.c_uint64 * 8))
 
 
-class Driver:
+class CudaCheckpoint:
     """CUDA's checkpoint functions. Each returns an error message, or an empty string."""
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ def suspend(pids: list[int], room: int) -> tuple[str, dict[str, int]]:
         Why memory stays on the GPU, empty if none does; and the moved MiB by GPU.
     """
     try:
-        driver = Driver()
+        driver = CudaCheckpoint()
     except (OSError, AttributeError) as error:
         return f"this host's driver cannot move it ({error})", {}
     using = [pid for pid in pids if driver.state(pid) == _RUNNING]
@@ -109,7 +109,7 @@ def restore(pids: list[int], needs: dict[str, int]) -> str:
         What prevents it; empty if all of them can continue.
     """
     try:
-        driver = Driver()
+        driver = CudaCheckpoint()
     except (OSError, AttributeError):
         return ""  # then nothing was moved either
     free = free_memory() if needs else {}

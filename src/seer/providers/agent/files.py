@@ -4,10 +4,9 @@ So a link that an agent planted leads only where the agent itself could go. Erro
 errno and the path.
 """
 
-# pathlib would be most of what this process imports.
-# ruff: noqa: PTH102, PTH103, PTH105, PTH106, PTH108, PTH110, PTH112, PTH116, PTH118, PTH119, PTH120
 from __future__ import annotations
 
+import errno
 import os
 import stat
 
@@ -18,7 +17,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .wire import Encodable, Message
 
-_EACCES, _ENOTDIR, _EISDIR, _EINVAL, _EFBIG = 13, 20, 21, 22, 27
 _ENTRIES_PER_FRAME = 500
 
 
@@ -30,14 +28,14 @@ def read(stream: FrameStream, request: Message, path: bytes) -> None:
     try:
         status = os.fstat(fd)
         if stat.S_ISDIR(status.st_mode):
-            raise OSError(_EISDIR, os.strerror(_EISDIR), path)
+            raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         if not stat.S_ISREG(status.st_mode):
-            raise OSError(_EINVAL, "not a regular file", path)
+            raise OSError(errno.EINVAL, "not a regular file", path)
         if offset < 0:
-            raise OSError(_EINVAL, os.strerror(_EINVAL), path)
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
         limit = wire.get_int(request, "limit", -1)
         if left < 0 and 0 <= limit < status.st_size - offset:
-            raise OSError(_EFBIG, os.strerror(_EFBIG), path)
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
         stream.queue_message(wire.OK, size=status.st_size)
         os.lseek(fd, offset, os.SEEK_SET)
         while left != 0 and not stream.at_end:
@@ -76,7 +74,7 @@ def _append(stream: FrameStream, path: bytes, mode: int) -> None:
     fd = os.open(path, flags, mode)
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise OSError(_EINVAL, "not a regular file", path)
+            raise OSError(errno.EINVAL, "not a regular file", path)
         _receive(stream, fd)
     finally:
         os.close(fd)
@@ -84,11 +82,11 @@ def _append(stream: FrameStream, path: bytes, mode: int) -> None:
 
 def _replace(stream: FrameStream, path: bytes, mode: int) -> None:
     if os.path.isdir(path) or path.endswith(b"/"):
-        raise OSError(_EISDIR, os.strerror(_EISDIR), path)
+        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     path = os.path.realpath(path)
     if os.path.exists(path) and not os.access(path, os.W_OK):
         # Replacing it would not need permission for the file itself.
-        raise OSError(_EACCES, os.strerror(_EACCES), path)
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES), path)
     _make_parents(path)
     folder = os.path.dirname(path)
     temporary = os.path.join(folder, b".seer-" + os.urandom(8).hex().encode())
@@ -114,7 +112,7 @@ def _make_parents(path: bytes) -> None:
     try:
         os.makedirs(folder, exist_ok=True)
     except FileExistsError as error:
-        raise OSError(_ENOTDIR, os.strerror(_ENOTDIR), error.filename) from None
+        raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), error.filename) from None
 
 
 def _receive(stream: FrameStream, fd: int) -> None:
@@ -127,7 +125,9 @@ def _receive(stream: FrameStream, fd: int) -> None:
         view = memoryview(payload)
         while view:
             view = view[os.write(fd, view) :]
-    raise ConnectionAbortedError(103, "the sender went away before the end of the file")
+    raise ConnectionAbortedError(
+        errno.ECONNABORTED, "the sender went away before the end of the file"
+    )
 
 
 def status(stream: FrameStream, request: Message, path: bytes) -> None:

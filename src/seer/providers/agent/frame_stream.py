@@ -1,7 +1,6 @@
-"""One connection at the steward's or keeper's end: frames over descriptors, with poll.
+"""One connection at the steward's or keeper's end: frames over a socket's descriptor, with poll.
 
-Reading and writing are separate descriptors, so a socket, a pair of pipes and standard input and
-output all work. Nothing here blocks unless its docstring says so.
+Nothing here blocks unless its docstring says so.
 """
 
 from __future__ import annotations
@@ -21,15 +20,13 @@ _READ = 256 * 1024
 class FrameStream:
     """Frames to and from one peer."""
 
-    def __init__(self, reading: int, writing: int) -> None:
-        self.reading = reading
-        self.writing = writing
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
         self.at_end = False
         """The peer has closed its side, or the connection is broken."""
         self._splitter = wire.Splitter()
         self._unsent = bytearray()
-        os.set_blocking(reading, False)
-        os.set_blocking(writing, False)
+        os.set_blocking(fd, False)
 
     @property
     def unsent(self) -> int:
@@ -39,7 +36,7 @@ class FrameStream:
     def receive(self) -> None:
         """Read once, without blocking."""
         try:
-            data = os.read(self.reading, _READ)
+            data = os.read(self.fd, _READ)
         except BlockingIOError:
             return
         except OSError:
@@ -67,7 +64,7 @@ class FrameStream:
         """Write what fits without blocking. Drop everything if the connection is broken."""
         while self._unsent:
             try:
-                sent = os.write(self.writing, self._unsent[:_READ])
+                sent = os.write(self.fd, self._unsent[:_READ])
             except BlockingIOError:
                 return
             except OSError:
@@ -81,7 +78,7 @@ class FrameStream:
         while self._unsent:
             self.send()
             if self._unsent:
-                _wait(self.writing, select.POLLOUT)
+                _wait(self.fd, select.POLLOUT)
 
     def wait_frame(self) -> tuple[bytes, bytes] | None:
         """Block until a frame has arrived; None when the peer has closed."""
@@ -89,7 +86,7 @@ class FrameStream:
             found = self.next()
             if found is not None or self.at_end:
                 return found
-            _wait(self.reading, select.POLLIN)
+            _wait(self.fd, select.POLLIN)
             self.receive()
 
     def wait_request(self) -> Message | None:
@@ -114,9 +111,8 @@ class FrameStream:
         self.flush()
 
     def close(self) -> None:
-        """Close both descriptors."""
-        for fd in {self.reading, self.writing}:
-            os.close(fd)
+        """Close the descriptor."""
+        os.close(self.fd)
 
 
 def _wait(fd: int, event: int) -> None:

@@ -8,8 +8,6 @@ A controller that holds the machine renews the lease. A machine that no controll
 unless it was detached.
 """
 
-# pathlib would be most of what this process imports.
-# ruff: noqa: PTH123
 from __future__ import annotations
 
 import os
@@ -61,7 +59,7 @@ def now() -> float:
 
 class _Controller:
     def __init__(self, fd: int, *, holds: bool) -> None:
-        self.stream = FrameStream(fd, fd)
+        self.stream = FrameStream(fd)
         self.holds = holds
 
 
@@ -76,7 +74,7 @@ class Keeper:
         self._proxy = _proxy(wire.get_dict(settings, "proxy"))
         self._alive = wire.get_int(settings, "alive")
         self._first = _Controller(wire.get_int(settings, "control"), holds=True)
-        self._controllers = {self._first.stream.reading: self._first}
+        self._controllers = {self._first.stream.fd: self._first}
         self._detached = False
         self._pause = Pause(
             self._jail,
@@ -242,7 +240,8 @@ class Keeper:
             return
         for _, _, credentials in extra:
             pid = int.from_bytes(credentials[:4], sys.byteorder)
-            if pid in tree.descendants(self._jail):
+            # Without namespaces, the jail's first process is the steward, which asks too.
+            if pid == self._jail or pid in tree.descendants(self._jail):
                 tree.kill_tree(pid)
 
     def _read_lifeline(self) -> None:
@@ -281,7 +280,7 @@ class Keeper:
         except wire.WireError:
             stream.at_end = True
         if stream.at_end:
-            del self._controllers[stream.reading]
+            del self._controllers[stream.fd]
             stream.close()
 
     def _handle(self, controller: _Controller, request: Message) -> None:

@@ -79,7 +79,7 @@ class LazyServer:
                 tree.die_with_parent()
                 os.close(held)
                 if self._user:
-                    become_user(User(self._user, self._user, b"", b""))
+                    become_user(User(self._user, self._user))
                 null = os.open("/dev/null", os.O_WRONLY)
                 become(self._argv, self._env, stdin=life, stderr=null, passed=self._passed)
             finally:

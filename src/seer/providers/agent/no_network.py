@@ -9,7 +9,7 @@ import sys
 
 def _explain() -> None:
     words = sys.orig_argv[1:]
-    names = [os.path.basename(word) for word in words]  # noqa: PTH119
+    names = [os.path.basename(word) for word in words]
     started = [n for n, name in enumerate(names) if name in ("pip", "pip3")]
     if started and {"install", "download", "wheel"} & set(words[started[0] + 1 :]):
         sys.stderr.write(

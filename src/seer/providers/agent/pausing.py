@@ -5,8 +5,6 @@ GPU memory to the host takes seconds, so a fork of the keeper does it. Meanwhile
 checks the lease, and it reads the result from a pipe.
 """
 
-# pathlib would be most of what this process imports.
-# ruff: noqa: PTH108, PTH118, PTH123
 from __future__ import annotations
 
 import os

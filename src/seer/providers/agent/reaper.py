@@ -5,15 +5,13 @@ processes. Both hold the lock on the machine's folder. A folder whose lock is fr
 them, and the next start or listing removes it.
 """
 
-# pathlib would be most of what this process imports.
-# ruff: noqa: PTH118, PTH123
 from __future__ import annotations
 
 import os
 import time
 
 from . import tree, wire
-from .c_modules import signal, socket
+from .c_modules import signal, socket, with_address
 from .cleaning import record_end, remove_tree
 
 TYPE_CHECKING = False
@@ -59,12 +57,7 @@ class MachineResources:
     def listen(self) -> socket.socket:
         """The socket on which the keeper accepts controllers."""
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        folder = os.open(self._folder, os.O_PATH | os.O_CLOEXEC)
-        try:
-            # Through the folder's descriptor, because a socket's address is at most 107 bytes.
-            listener.bind(b"/proc/self/fd/%d/keeper.sock" % folder)
-        finally:
-            os.close(folder)
+        with_address(os.path.join(self._folder, b"keeper.sock"), listener.bind)
         listener.listen(64)
         listener.setblocking(False)
         return listener

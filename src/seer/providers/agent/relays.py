@@ -5,16 +5,15 @@ two requests: `listen` binds a socket while its connection is open, and each `ac
 program to connect and then carries that connection.
 """
 
-# pathlib would be most of what this process imports.
-# ruff: noqa: PTH108, PTH118, PTH119, PTH120
 from __future__ import annotations
 
+import errno
 import os
 import select
 import sys
 
 from . import wire
-from .c_modules import accept_from, socket
+from .c_modules import accept_from, socket, with_address
 from .frame_stream import FrameStream
 
 TYPE_CHECKING = False
@@ -34,15 +33,8 @@ def connect(stream: FrameStream, request: Message, cwd: bytes) -> None:
         peer.connect(("127.0.0.1", port))
     else:
         path = os.path.join(cwd, wire.get_bytes(request, "path"))
-        folder = os.open(os.path.dirname(path), os.O_PATH | os.O_CLOEXEC)
         peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            # Through the folder's descriptor, because a socket's address is at most 107 bytes.
-            peer.connect(b"/proc/self/fd/%d/%s" % (folder, os.path.basename(path)))
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, path) from None
-        finally:
-            os.close(folder)
+        with_address(path, peer.connect)
     stream.queue(wire.OK)
     stream.flush()
     relay(stream, peer)
@@ -93,20 +85,14 @@ class Listeners:
     def find(self, path: bytes) -> int:
         """The descriptor of the socket bound at `path`; raises `ENOENT` if there is none."""
         if path not in self._bound:
-            raise OSError(2, "nothing listens for this controller here", path)
+            raise OSError(errno.ENOENT, "nothing listens for this controller here", path)
         return self._bound[path]
 
 
 def listen(stream: FrameStream, path: bytes, listeners: Listeners) -> None:
     """Bind a Unix socket while this connection is open."""
-    folder = os.open(os.path.dirname(path), os.O_PATH | os.O_CLOEXEC)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        listener.bind(b"/proc/self/fd/%d/%s" % (folder, os.path.basename(path)))
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, path) from None
-    finally:
-        os.close(folder)
+    with_address(path, listener.bind)
     try:
         listener.listen(512)
         listeners.add(path, listener)
@@ -125,7 +111,7 @@ def accept(stream: FrameStream, path: bytes, listeners: Listeners) -> None:
     listener.setblocking(False)
     poll = select.poll()
     poll.register(listener.fileno(), select.POLLIN)
-    poll.register(stream.reading, select.POLLIN)
+    poll.register(stream.fd, select.POLLIN)
     while True:
         poll.poll()
         try:
@@ -147,8 +133,8 @@ def relay(stream: FrameStream, peer: socket.socket) -> None:
     far = peer.fileno()
     # (from, to, end of the receiving side)
     directions = [
-        _Direction(stream.reading, far, lambda: peer.shutdown(socket.SHUT_WR)),
-        _Direction(far, stream.writing, lambda: _end_writing(stream)),
+        _Direction(stream.fd, far, lambda: peer.shutdown(socket.SHUT_WR)),
+        _Direction(far, stream.fd, lambda: _end_writing(stream)),
     ]
     while directions:
         poll = select.poll()
@@ -190,7 +176,4 @@ class _Direction:
 
 
 def _end_writing(stream: FrameStream) -> None:
-    if stream.writing == stream.reading:
-        socket.socket(fileno=os.dup(stream.writing)).shutdown(socket.SHUT_WR)
-    else:
-        os.close(stream.writing)
+    socket.socket(fileno=os.dup(stream.fd)).shutdown(socket.SHUT_WR)

@@ -1,14 +1,13 @@
 """The first process in a machine: accepts connections and serves each from a fork of itself.
 
-It serves an inherited listening socket, or one connection on standard input and output. It holds no
-secrets that its commands do not have. It trusts every request, because only the controller can
-reach it. When the keeper ends, the steward kills everything that it started, and ends.
+It inherits the listening socket. It holds no secrets that its commands do not have. It trusts every
+request, because only the controller can reach it. When the keeper ends, the steward kills
+everything that it started, and ends.
 """
 
-# pathlib would be most of what this process imports.
-# ruff: noqa: PTH109, PTH118, PTH123
 from __future__ import annotations
 
+import errno
 import os
 import select
 import sys
@@ -27,21 +26,9 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    """Serve until the keeper is gone. `argv`: `fd N` (parameters in a descriptor) or `stdio`."""
+    """Serve until the keeper is gone. The argument is a descriptor that reads as the settings."""
     os.umask(0o022)
-    if sys.argv[1] == "stdio":
-        reading, writing = os.dup(0), os.dup(1)
-        null = os.open("/dev/null", os.O_RDWR)
-        os.dup2(null, 0)
-        os.dup2(null, 1)
-        env = {os.fsencode(name): os.fsencode(value) for name, value in os.environ.items()}
-        serve(
-            FrameStream(reading, writing),
-            CommandContext(env, os.fsencode(os.getcwd()), []),
-            Listeners(),
-        )
-        return
-    with open(int(sys.argv[2]), "rb") as file:
+    with open(int(sys.argv[1]), "rb") as file:
         settings = wire.decode_message(file.read())
     tree.hide_from_peers()
     tree.become_subreaper()
@@ -134,7 +121,7 @@ class Steward:
         except OSError as error:
             # A machine that has no processes left can still report that.
             if not self._context.ends():
-                FrameStream(fd, fd).fail(error)
+                FrameStream(fd).fail(error)
             os.close(fd)
             return
         if pid:
@@ -145,7 +132,7 @@ class Steward:
         try:
             self._listener.close()
             signal.set_wakeup_fd(-1)
-            serve(FrameStream(fd, fd), self._context, self._listeners, self._servers)
+            serve(FrameStream(fd), self._context, self._listeners, self._servers)
             status = 0
         finally:
             os._exit(status)
@@ -170,7 +157,7 @@ def serve(
     stream: FrameStream,
     context: CommandContext,
     listeners: Listeners,
-    servers: set[int] | None = None,
+    servers: set[int],
 ) -> None:
     """Serve one connection, which is one operation."""
     path = b""
@@ -183,16 +170,16 @@ def serve(
             commands.run(stream, request, context)
             return
         if context.agent and operation != b"abort":
-            become_user(User(context.agent, context.agent, b"", b""))
+            become_user(User(context.agent, context.agent))
         if operation == b"connect":
             relays.connect(stream, request, context.cwd)
             return
         if operation == b"abort":
-            _abort(stream, wire.get_int(request, "server"), servers or set())
+            _abort(stream, wire.get_int(request, "server"), servers)
             return
         path = os.path.join(context.cwd, wire.get_bytes(request, "path"))
         if b"\0" in path:
-            raise OSError(22, os.strerror(22), path)
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
         if operation == b"listen":
             relays.listen(stream, path, listeners)
         elif operation == b"accept":
@@ -203,18 +190,19 @@ def serve(
             raise wire.WireError(f"no operation {operation!r}")
         stream.flush()
     except wire.WireError as error:
-        stream.fail(OSError(71, f"protocol error: {error}"))
+        stream.fail(OSError(errno.EPROTO, f"protocol error: {error}"))
     except OSError as error:
         stream.fail(error, path)
     except Exception as error:  # at the edge of a process, the controller gets every error
-        stream.fail(OSError(5, f"the steward failed: {type(error).__name__}: {error}"), path)
+        words = f"the steward failed: {type(error).__name__}: {error}"
+        stream.fail(OSError(errno.EIO, words), path)
 
 
 def _abort(stream: FrameStream, server: int, servers: set[int]) -> None:
     """Kill the process that serves another connection, if it was stopped or does not answer."""
     if server not in servers:
-        raise ProcessLookupError(3, os.strerror(3))
-    os.kill(server, 9)
+        raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH))
+    os.kill(server, signal.SIGKILL)
     stream.queue(wire.OK)
     stream.flush()
 

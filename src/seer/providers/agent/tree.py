@@ -4,8 +4,6 @@ A process that is a child subreaper becomes the parent of descendants whose own 
 neither `setsid` nor a double fork takes a process out of its tree.
 """
 
-# pathlib would be most of what this process imports.
-# ruff: noqa: PTH123, PTH208
 from __future__ import annotations
 
 import os
@@ -17,7 +15,6 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
-_STOP, _CONT, _KILL = 19, 18, 9
 _KILL_TIMEOUT = 30.0
 
 
@@ -56,7 +53,7 @@ def set_name(name: str) -> None:
 
 def die_with_parent() -> None:
     """Be killed when the parent ends."""
-    _prctl(_PR_SET_PDEATHSIG, _KILL)
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def children(pid: int) -> list[int]:
@@ -152,7 +149,7 @@ def kill_descendants(*, spare: set[int] | None = None) -> dict[int, int]:
 def kill_tree(root: int, *, spare: set[int] | None = None) -> None:
     """Stop every descendant of `root`, then send SIGKILL to all of them."""
     stop_tree(root, spare=spare)
-    _signal_all(root, descendants(root, spare=spare), _KILL)
+    _signal_all(root, descendants(root, spare=spare), signal.SIGKILL)
 
 
 def stop_tree(root: int, *, spare: set[int] | None = None) -> list[int]:
@@ -166,7 +163,7 @@ def stop_tree(root: int, *, spare: set[int] | None = None) -> list[int]:
         if not fresh:
             break
         stopped += [pid for pid in fresh if _state(pid) not in "TtZ"]
-        _signal_all(root, found, _STOP, only=fresh)
+        _signal_all(root, found, signal.SIGSTOP, only=fresh)
         seen.update(fresh)
     return stopped
 
@@ -176,7 +173,7 @@ def continue_tree(root: int, stopped: list[int]) -> None:
 
     In this order no parent sees a child of its own that is still stopped.
     """
-    _signal_all(root, descendants(root), _CONT, only=stopped[::-1])
+    _signal_all(root, descendants(root), signal.SIGCONT, only=stopped[::-1])
 
 
 def _state(pid: int) -> str:

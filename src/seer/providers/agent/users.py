@@ -1,18 +1,15 @@
 """Users of a machine that has several: who they are, and how a fork of the steward becomes one."""
 
-# pathlib would be most of what this process imports.
-# ruff: noqa: PTH123
 from __future__ import annotations
 
+import errno
 import os
-
-_EINVAL = 22
 
 
 class User:
     """One of a machine's users."""
 
-    def __init__(self, uid: int, gid: int, name: bytes, home: bytes) -> None:
+    def __init__(self, uid: int, gid: int, name: bytes = b"", home: bytes = b"") -> None:
         self.uid = uid
         self.gid = gid
         self.name = name
@@ -30,7 +27,7 @@ def find_user(wanted: bytes) -> User:
             fields = line.rstrip(b"\n").split(b":")
             if len(fields) == 7 and wanted in (fields[0], fields[2]):
                 return User(int(fields[2]), int(fields[3]), fields[0], fields[5])
-    raise OSError(_EINVAL, "the machine has no such user", wanted)
+    raise OSError(errno.EINVAL, "the machine has no such user", wanted)
 
 
 def become_user(user: User) -> None:

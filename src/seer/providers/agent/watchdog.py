@@ -6,8 +6,6 @@ so that a machine with a million files does not block its keeper. While nothing 
 less and less often. If the whole disk loses free space, the next count is due.
 """
 
-# pathlib would be most of what this process imports.
-# ruff: noqa: PTH116, PTH118, PTH123, PTH208
 from __future__ import annotations
 
 import os

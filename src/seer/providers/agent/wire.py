@@ -11,8 +11,9 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import TypeAlias
+    from typing import TypeAlias, TypeVar
 
+    T = TypeVar("T")
     Value: TypeAlias = "int | bytes | list[Value] | dict[str, Value]"
     Encodable: TypeAlias = "int | bytes | str | Sequence[Encodable] | Mapping[str, Encodable]"
     Message: TypeAlias = "dict[str, Value]"
@@ -209,26 +210,22 @@ def get_int(fields: Message, key: str, default: int | None = None) -> int:
 
 def get_list(fields: Message, key: str) -> list[bytes]:
     """A list of byte strings of a message; empty when absent."""
-    value = fields.get(key, [])
-    if not isinstance(value, list):
-        raise WireError(f"{key!r} must be a list")
-    items: list[bytes] = []
-    for item in value:
-        if not isinstance(item, bytes):
-            raise WireError(f"{key!r} must be a list of strings")
-        items.append(item)
-    return items
+    return _items(fields, key, bytes, "strings")
 
 
 def get_ints(fields: Message, key: str) -> list[int]:
     """A list of integers of a message; empty when absent."""
+    return _items(fields, key, int, "integers")
+
+
+def _items(fields: Message, key: str, kind: type[T], what: str) -> list[T]:
     value = fields.get(key, [])
     if not isinstance(value, list):
         raise WireError(f"{key!r} must be a list")
-    items: list[int] = []
+    items: list[T] = []
     for item in value:
-        if not isinstance(item, int):
-            raise WireError(f"{key!r} must be a list of integers")
+        if not isinstance(item, kind):
+            raise WireError(f"{key!r} must be a list of {what}")
         items.append(item)
     return items
 

@@ -6,7 +6,6 @@ Each belongs to one machine and ends with it. `_base` has the interface of the m
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from seer.providers._spec import Stream, TerminalSize
@@ -58,12 +57,7 @@ class Listener(ABC):
         """Itself, bound."""
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Close it."""
         await self.close()
 

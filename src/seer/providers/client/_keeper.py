@@ -15,8 +15,8 @@ _PATIENCE = 30.0
 class KeeperClient:
     """One connection to a keeper. It ends with the machine, or with this object."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._connection = Connection(reader, writer, _gone)
         self._waiting: deque[asyncio.Future[wire.Message]] = deque()
         self.ended = asyncio.Event()
         """Set once the keeper is gone."""
@@ -24,14 +24,32 @@ class KeeperClient:
         """Set once the machine's processes have ended; the keeper may still remove its files."""
         self.reason: str | None = None
         """How the machine ended, if the keeper said so."""
+        self.was_detached = self.was_paused = False
+        """The machine's state when `hold` took it."""
         self._reading = asyncio.create_task(self._read())
 
     @classmethod
     async def on(cls, sock: socket.socket) -> "KeeperClient":
         """Use a connected socket."""
         sock.setblocking(False)
-        reader, writer = await asyncio.open_unix_connection(sock=sock)
-        return cls(Connection(reader, writer, _gone))
+        return cls(*await asyncio.open_unix_connection(sock=sock))
+
+    async def hold(self) -> None:
+        """Take over a machine that runs already; raises as `request` does.
+
+        If this fails or is cancelled, `let_go` undoes it.
+        """
+        before = await self.request("status")
+        self.was_detached = bool(wire.get_int(before, "detached"))
+        held = await self.request("hold")
+        self.was_paused = bool(wire.get_int(held, "paused", 0))
+
+    async def let_go(self) -> None:
+        """Undo `hold`: detach the machine again if it was detached, and close the connection."""
+        if self.was_detached:
+            with contextlib.suppress(SandboxLostError):
+                await self.request("detach")
+        await self.close()
 
     async def request(
         self, op: str, fields: "dict[str, wire.Encodable] | None" = None

@@ -36,7 +36,6 @@ class Lease:
         why_ended: Callable[[], Awaitable[str | None]],
         explain: Callable[[SandboxLostError], SandboxLostError],
         on_end: Callable[[], Awaitable[None]],
-        paused: bool = False,
     ) -> None:
         """Hold a machine, and begin to renew its lease.
 
@@ -48,12 +47,15 @@ class Lease:
             why_ended: Looks up how the machine ended if its keeper cannot report it; None if that
                 is unknown.
             explain: Adds to the error for a lost machine what is known of its host.
-            on_end: Awaited once, when the machine has ended.
-            paused: Whether the machine is paused when this controller takes it.
+            on_end: Awaited once, when the machine has ended or was let go.
         """
-        self.paused = paused
+        self.paused = keeper.was_paused
         """Whether the machine is paused, by the keeper's latest answer."""
         self.detached = False
+        self.was_detached = keeper.was_detached
+        """Whether the machine was detached before this controller held it."""
+        self.was_let_go = False
+        """Whether this controller gave the machine up, which runs on."""
         self._keeper = keeper
         self._id = machine_id
         self._seconds = seconds
@@ -136,6 +138,13 @@ class Lease:
         self.paused = bool(wire.get_int(answer, "paused", 0))
         return answer
 
+    async def _ask_or_explain(self, op: str) -> "wire.Message":
+        """Send a request; if the machine is gone, raise the reason."""
+        try:
+            return await self._ask(op)
+        except SandboxLostError:
+            raise await self.why_lost() from None
+
     async def pause(self) -> None:
         """Stop all that runs in the machine and keep its memory."""
         answer = await self._ask_and_wait("pause")
@@ -152,13 +161,10 @@ class Lease:
 
     async def _ask_and_wait(self, op: str) -> "wire.Message":
         """Pause or resume. The keeper answers at once, and may still move GPU memory."""
-        try:
-            answer = await self._ask(op)
-            while wire.get_int(answer, "moving", 0):
-                await asyncio.sleep(_STATUS_PERIOD)
-                answer = await self._ask("status")
-        except SandboxLostError:
-            raise await self.why_lost() from None
+        answer = await self._ask_or_explain(op)
+        while wire.get_int(answer, "moving", 0):
+            await asyncio.sleep(_STATUS_PERIOD)
+            answer = await self._ask_or_explain("status")
         problem = wire.get_text(answer, "problem", "")
         if problem:
             raise ProviderError(f"sandbox {self._id!r} cannot {op}: {problem}")
@@ -166,11 +172,14 @@ class Lease:
 
     async def detach(self) -> None:
         """Let the machine outlive this controller."""
-        try:
-            await self._keeper.request("detach")
-        except SandboxLostError:
-            raise await self.why_lost() from None
+        await self._ask_or_explain("detach")
         self.detached = True
+
+    async def let_go(self) -> None:
+        """Stop holding the machine, and leave it as it was before it was held."""
+        self.was_let_go = True
+        await self._keeper.let_go()
+        await asyncio.gather(self._renewing, return_exceptions=True)
 
     async def check_limits(self) -> None:
         """Have the keeper check the machine's limits now.
@@ -178,10 +187,7 @@ class Lease:
         Raises:
             SandboxLostError: The machine was over a limit, so it was ended.
         """
-        try:
-            await self._keeper.request("look")
-        except SandboxLostError:
-            raise await self.why_lost() from None
+        await self._ask_or_explain("look")
 
     # --- the end ------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from seer.errors import SandboxLostError
+from seer.isolation._mounts import in_view
 from seer.providers._base import Machine
 from seer.providers._spec import FileStatus, TerminalSize
 from seer.providers.client._connection import Connection
@@ -58,7 +59,6 @@ class SupervisedMachine(Machine):
         route: Route,
         *,
         machine_id: str,
-        paused: bool = False,
     ) -> None:
         self.id = machine_id
         self.layout = record.layout
@@ -76,7 +76,6 @@ class SupervisedMachine(Machine):
             why_ended=route.why_ended,
             explain=route.explain,
             on_end=self._release,
-            paused=paused,
         )
         self.steward = StewardClient(
             self._dial,
@@ -121,6 +120,11 @@ class SupervisedMachine(Machine):
         return self._lease.detached
 
     @property
+    def was_detached(self) -> bool:
+        """Whether it was detached when this controller found it."""
+        return self._lease.was_detached
+
+    @property
     def paused(self) -> bool:
         """Whether it is paused, as far as this controller knows."""
         return self._lease.paused
@@ -141,10 +145,14 @@ class SupervisedMachine(Machine):
         """End the machine and everything in it."""
         await self._lease.terminate()
 
-    async def ended(self) -> str:
-        """Wait for its end. Returns the reason, if it is known."""
+    async def let_go(self) -> None:
+        """Leave the machine as it was before this controller adopted it."""
+        await self._lease.let_go()
+
+    async def ended(self) -> str | None:
+        """Wait for its end. Returns the reason; None if this controller has let it go."""
         await self._lease.ended.wait()
-        return await self._lease.reason()
+        return None if self._lease.was_let_go else await self._lease.reason()
 
     # --- commands, files, sockets -------------------------------------------------------------
 
@@ -217,10 +225,7 @@ class SupervisedMachine(Machine):
 
     def path(self, target: str) -> str:
         """The path under which programs in the machine see the mount at `target`."""
-        for mount in self._record.mounts:
-            if target == mount.target or target.startswith(mount.target + "/"):
-                return mount.seen + target[len(mount.target) :]
-        return target
+        return in_view({mount.target: mount.seen for mount in self._record.mounts}, target)
 
     def _locate(self, path: str) -> tuple[MountRecord, str] | None:
         """The mount that holds a path of the machine, and the rest of the path."""

@@ -11,9 +11,9 @@ import logging
 import socket
 from typing import cast
 
-from seer._addresses import address
 from seer._sockets import Acceptor
 from seer._transient import TransientFolder
+from seer._unix_sockets import listen
 from seer.errors import RemoteFileError, SandboxLostError
 from seer.providers._base import Machine
 from seer.providers.client._channel import StreamChannel
@@ -45,16 +45,10 @@ class Relay(HostSocket):
         """Listen in a fresh folder for connections to `target` in the machine."""
         # Short, because tools such as curl accept paths of at most 107 bytes.
         folder = TransientFolder("gate")
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            path = folder.path / _SOCKET
-            with address(path) as where:
-                listener.bind(where)
             # Other users cannot enter the folder. A jail sees only the socket in it.
-            path.chmod(0o666)
-            listener.listen(512)
+            listener = listen(folder.path / _SOCKET, 512, mode=0o666)
         except BaseException:
-            listener.close()
             folder.remove()
             raise
         return cls(machine, target, listener, folder)
@@ -66,7 +60,7 @@ class Relay(HostSocket):
 
     async def _pass(self, near: socket.socket) -> None:
         reader, writer = await asyncio.open_unix_connection(sock=near, limit=READ_LIMIT)
-        channel = StreamChannel(reader, writer, _hung_up)
+        channel = StreamChannel(reader, writer, hung_up)
         try:
             far = await self._machine.connect(self._target)
         except (SandboxLostError, RemoteFileError) as error:
@@ -105,7 +99,8 @@ async def _copy_both_ways(one: Channel, other: Channel) -> None:
         await asyncio.gather(*ways, return_exceptions=True)
 
 
-async def _hung_up() -> SandboxLostError:
+async def hung_up() -> SandboxLostError:
+    """Why a connection ended if nothing else is known."""
     return SandboxLostError("the other side has hung up")
 
 
@@ -127,7 +122,7 @@ class _Joined(asyncio.Protocol):
         self._target.write(data)
 
     def eof_received(self) -> bool:
-        """Pass the end on; the other direction may go on."""
+        """Pass the end on; the other direction may continue."""
         self.ended = True
         if self._target.can_write_eof() and not self._target.is_closing():
             self._target.write_eof()

@@ -19,6 +19,7 @@ from seer.isolation import (
     open_beneath,
     script,
 )
+from seer.isolation._mounts import in_view
 from seer.isolation._ownership import chown_tree
 from seer.providers._bundle import bundle
 from seer.providers._spec import Layout, MachineSpec
@@ -61,14 +62,10 @@ class MachineView:
     layout: Layout
     interpreter: str
     """The bare interpreter, for Seer's own programs."""
-    uid: int | None
 
     def path(self, target: str) -> str:
         """A path under a mount's target, as programs in the machine see it."""
-        for mount in self.seen:
-            if target == mount.target or target.startswith(mount.target + "/"):
-                return mount.seen + target[len(mount.target) :]
-        return target
+        return in_view(self.view, target)
 
 
 def fill_folder(
@@ -78,7 +75,7 @@ def fill_folder(
     *,
     uid: int | None,
     proxy: bool,
-    root: int | None = None,
+    root: int | None,
 ) -> MachineView:
     """Fill a new machine's folder and say how it will look from inside.
 
@@ -154,7 +151,6 @@ def fill_folder(
         view=view,
         layout=layout,
         interpreter=interpreter,
-        uid=uid,
     )
 
 

@@ -80,11 +80,9 @@ class LocalMachine(SupervisedMachine):
 
     provider = "local"
 
-    def __init__(
-        self, folder: Path, record: LocalRecord, keeper: KeeperClient, *, paused: bool = False
-    ) -> None:
+    def __init__(self, folder: Path, record: LocalRecord, keeper: KeeperClient) -> None:
         route = LocalRoute(record.id, folder)
-        super().__init__(record, keeper, route, machine_id=record.id, paused=paused)
+        super().__init__(record, keeper, route, machine_id=record.id)
 
     def socket_path(self, path: str) -> Path | None:
         """The host path of a path of the machine; None where no mount has it."""

@@ -118,12 +118,12 @@ def _try_lock(fd: int, kind: int) -> bool:
 def _kill_left_over(path: Path) -> None:
     remove_group(path)
     # Without a control group: processes of this user that still run in the folder.
-    for pid in _inhabitants(path):
+    for pid in _processes_in(path):
         logger.warning("killing process %d of the dead machine %s", pid, path.name)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             handle = os.pidfd_open(pid)
             try:
-                if _lives_in(pid, path):
+                if _runs_in(pid, path):
                     signal.pidfd_send_signal(handle, signal.SIGKILL)
             finally:
                 os.close(handle)
@@ -141,12 +141,12 @@ def _give_back(path: Path) -> None:
                     chown_tree(mount.source, os.getuid(), os.getgid(), only=record.uid)
 
 
-def _inhabitants(path: Path) -> list[int]:
+def _processes_in(path: Path) -> list[int]:
     pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208
-    return [pid for pid in pids if pid != os.getpid() and _lives_in(pid, path)]
+    return [pid for pid in pids if pid != os.getpid() and _runs_in(pid, path)]
 
 
-def _lives_in(pid: int, path: Path) -> bool:
+def _runs_in(pid: int, path: Path) -> bool:
     try:
         if os.stat(f"/proc/{pid}").st_uid not in (os.geteuid(), *_jail_users(path)):  # noqa: PTH116
             return False

@@ -73,12 +73,14 @@ class LocalProvider(Provider):
         folder = machines_dir() / machine_id
         keeper = await _reach_keeper(folder)
         if keeper is not None:
-            with contextlib.suppress(SandboxLostError, OSError, ValueError):
+            try:
                 record = await asyncio.to_thread(read_record, folder)
-                held = await keeper.request("hold")
-                paused = bool(wire.get_int(held, "paused", 0))
-                return LocalMachine(folder, record, keeper, paused=paused)
-            await keeper.close()
+                await keeper.hold()
+                return LocalMachine(folder, record, keeper)
+            except BaseException as error:
+                await asyncio.shield(keeper.let_go())
+                if not isinstance(error, SandboxLostError | OSError | ValueError):
+                    raise
         await asyncio.to_thread(sweep, machine_id)
         known = await asyncio.to_thread(how_it_ended, machine_id)
         if known is None:

@@ -44,7 +44,7 @@ class LocalRecord:
     layout: Layout
     mounts: tuple[MountRecord, ...]
     devices: tuple[int, ...] = ()
-    """The host's GPUs that it has, by CUDA's number."""
+    """The host's GPUs that it has, by number (`MachineSpec.devices`)."""
     policy: Mapping[str, object] = field(default_factory=dict[str, object])
     """Other limits of its jail: network, memory, processes, disk."""
 
@@ -101,10 +101,10 @@ def parse_record(text: str) -> LocalRecord:
         raise ValueError("not a record of a machine")
     values = cast("dict[str, Any]", found)
     try:
-        known = _known(LocalRecord, values)
-        known["layout"] = Layout(**_known(Layout, values["layout"]))
+        known = known_fields(LocalRecord, values)
+        known["layout"] = Layout(**known_fields(Layout, values["layout"]))
         known["mounts"] = tuple(
-            MountRecord(**_known(MountRecord, mount)) for mount in values["mounts"]
+            MountRecord(**known_fields(MountRecord, mount)) for mount in values["mounts"]
         )
         known["devices"] = tuple(values.get("devices", ()))
         return LocalRecord(**known)
@@ -112,8 +112,8 @@ def parse_record(text: str) -> LocalRecord:
         raise ValueError(f"not a record of a machine: {error}") from None
 
 
-def _known(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of those fields that a dataclass has."""
+def known_fields(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of the fields that a dataclass has. Another version may have written others."""
     names = {field.name for field in fields(kind)}
     return {name: value for name, value in values.items() if name in names}
 

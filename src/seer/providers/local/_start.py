@@ -18,10 +18,10 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 
-from seer._addresses import address
 from seer._places import state_dir
+from seer._unix_sockets import listen
 from seer.errors import HostUnsuitableError, IsolationError, ProviderError
-from seer.isolation import JAIL_UIDS, Backend, Limits, Policy, choose, interpreter_env
+from seer.isolation import JAIL_UIDS, Backend, JailLimits, Policy, choose, interpreter_env
 from seer.isolation._policy import JailNetwork, Users
 from seer.isolation._system import USERS_AGENT, make_etc
 from seer.isolation._users import MACHINE_UIDS, take_user
@@ -139,10 +139,6 @@ def _spawn(
     def keep(fd: int) -> int:
         return _owned(opened, _high(fd))
 
-    def pair(kind: socket.SocketKind) -> tuple[socket.socket, int]:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, kind)
-        return ours, keep(theirs.detach())
-
     wants_proxy = spec.network not in ("none", "host")
     written = [path for path in _written(spec) if path.is_dir()]
     owners = _owners(written)
@@ -152,13 +148,13 @@ def _spawn(
         user = keep(taken)
     elif backend.name != "none":
         _warn_of_shared_user()
-    users = _users(folder, keep) if spec.users else None
+    users, user_locks = _users(folder, keep) if spec.users else (None, ())
     proxy = _proxy(spec, folder, opened, uid=uid) if wants_proxy else None
-    root = users.policy.root if users is not None else None
+    root = users.root if users is not None else None
     inside = fill_folder(folder, spec, backend, uid=uid, proxy=wants_proxy, root=root)
     gpus = _gpu_environment(spec)
     grouped = group_refusal() is None
-    listener = keep(_listen(folder / "steward.sock").detach())
+    listener = keep(listen(folder / "steward.sock", 4096).detach())
     alive, alive_held = (keep(fd) for fd in os.pipe())
     ready, ready_told = os.pipe()
     undo.callback(os.close, ready)
@@ -176,7 +172,7 @@ def _spawn(
         gpu=gpus is not None,
         limits=_limits(spec, grouped=grouped),
         uid=uid,
-        users=users.policy if users is not None else None,
+        users=users,
         pass_fds=(
             listener,
             alive,
@@ -186,42 +182,14 @@ def _spawn(
             *(connector["jail"] for connector in connectors.values()),
         ),
     )
-    lib = inside.view[LIB]
-    argv = [inside.interpreter, "-I", "-S", "-X", "utf8", "-c"]
-    argv += [f"import sys; sys.path.insert(0, {lib!r}); {_STEWARD}", "fd", str(steward_settings)]
+    code = f"import sys; sys.path.insert(0, {inside.view[LIB]!r}); {_STEWARD}"
+    argv = [inside.interpreter, "-I", "-S", "-X", "utf8", "-c", code, str(steward_settings)]
     launch = backend.launch(policy, argv)
     opened.callback(launch.close)
-    record = LocalRecord(
-        id=folder.name,
-        label=spec.label,
-        note=spec.note,
-        gpu=spec.gpu,
-        devices=spec.devices or (),
-        started_at=time.time(),
-        isolation=backend.name,
-        lease=spec.lease,
-        idle_timeout=spec.idle_timeout,
-        uid=inside.uid,
-        layout=inside.layout,
-        mounts=inside.seen,
-        policy={
-            "network": spec.network,
-            "memory": spec.memory,
-            "processes": PROCESSES,
-            "disk": spec.disk,
-            "users": spec.users,
-        },
-    )
+    record = _record(spec, folder, backend, inside, uid=uid)
     write_record(folder, record)
     network = proxy_environment() if wants_proxy else {}
     variables = {**network, **environment(inside, spec, folder.name, gates), **(gpus or {})}
-    forward: dict[str, wire.Encodable] = {}
-    if wants_proxy:
-        code = f"import sys; sys.path.insert(0, {lib!r}); {_FORWARD}"
-        forward = {
-            "port": PROXY_PORT,
-            "argv": [inside.interpreter, "-I", "-S", "-c", code, inside.path(PROXY)],
-        }
     _write_settings(
         steward_settings,
         {
@@ -233,11 +201,12 @@ def _spawn(
             "cwd": inside.layout.workdir,
             "agent": USERS_AGENT if spec.users else 0,
             "connectors": [connector["jail"] for connector in connectors.values()],
-            "forward": forward,
+            "forward": _forward(inside) if wants_proxy else {},
         },
     )
-    ours, theirs = pair(socket.SOCK_STREAM)
+    ours, other = socket.socketpair()
     undo.callback(ours.close)
+    theirs = keep(other.detach())
     settings = keep(os.memfd_create("seer-keeper"))
     fields = _keeper_settings(spec, folder, launch, inside)
     fields["grouped"] = int(grouped)
@@ -253,7 +222,7 @@ def _spawn(
     passed = [lock, settings, theirs, alive_held, keeper_kill_socket, *launch.pass_fds]
     if uid is not None:
         # The keeper and its reaper hold the user until the machine has ended.
-        passed += [user, *(users.locks if users is not None else ())]
+        passed += [user, *user_locks]
         fields["user"] = {"uid": uid, "lock": user, "folders": owners}
     passed += [connector["host"] for connector in connectors.values()]
     if proxy is not None:
@@ -272,26 +241,57 @@ def _spawn(
     return StartedKeeper(folder=folder, record=record, control=ours, ready=ready, spawned=spawned)
 
 
-@dataclass(frozen=True)
-class _Users:
-    policy: Users
-    locks: tuple[int, ...]
+def _record(
+    spec: MachineSpec, folder: Path, backend: Backend, inside: MachineView, *, uid: int | None
+) -> LocalRecord:
+    return LocalRecord(
+        id=folder.name,
+        label=spec.label,
+        note=spec.note,
+        gpu=spec.gpu,
+        devices=spec.devices or (),
+        started_at=time.time(),
+        isolation=backend.name,
+        lease=spec.lease,
+        idle_timeout=spec.idle_timeout,
+        uid=uid,
+        layout=inside.layout,
+        mounts=inside.seen,
+        policy={
+            "network": spec.network,
+            "memory": spec.memory,
+            "processes": PROCESSES,
+            "disk": spec.disk,
+            "users": spec.users,
+        },
+    )
 
 
-def _users(folder: Path, keep: Callable[[int], int]) -> _Users:
-    """Make a machine's /etc, and reserve host ids for its users besides the first one."""
+def _forward(inside: MachineView) -> "dict[str, wire.Encodable]":
+    """How the steward starts the forwarder, which makes the proxy reachable in the machine."""
+    code = f"import sys; sys.path.insert(0, {inside.view[LIB]!r}); {_FORWARD}"
+    argv = [inside.interpreter, "-I", "-S", "-c", code, inside.path(PROXY)]
+    return {"port": PROXY_PORT, "argv": argv}
+
+
+def _users(folder: Path, keep: Callable[[int], int]) -> tuple[Users, tuple[int, ...]]:
+    """Make a machine's /etc, and reserve host ids for its users besides the first one.
+
+    Returns:
+        The users, and the descriptors that reserve their ids.
+    """
     taken = [take_user() for _ in range(_MORE_USERS)]
     locks = tuple(keep(lock) for _, lock in taken)
     root, *others = (uid for uid, _ in taken)
     etc = folder / "etc"
     etc.mkdir(mode=0o755)
     make_etc(etc, root=root)
-    return _Users(Users(root=root, others=tuple(others), etc=etc), locks)
+    return Users(root=root, others=tuple(others), etc=etc), locks
 
 
-def _limits(spec: MachineSpec, *, grouped: bool) -> Limits:
+def _limits(spec: MachineSpec, *, grouped: bool) -> JailLimits:
     cores = os.cpu_count() or 1
-    return Limits(
+    return JailLimits(
         memory=spec.memory,
         processes=PROCESSES,
         open_files=None if spec.serves else OPEN_FILES,
@@ -373,18 +373,6 @@ def _high(fd: int) -> int:
     return moved
 
 
-def _listen(path: Path) -> socket.socket:
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        with address(path) as where:
-            sock.bind(where)
-        sock.listen(4096)
-    except BaseException:
-        sock.close()
-        raise
-    return sock
-
-
 def _connectors(
     spec: MachineSpec, backend: Backend, opened: ExitStack
 ) -> tuple[dict[str, dict[str, int]], dict[str, str]]:
@@ -439,7 +427,7 @@ def _owners(folders: Sequence[Path]) -> "list[wire.Encodable]":
 
 
 def _proxy(spec: MachineSpec, folder: Path, opened: ExitStack, *, uid: int | None) -> Launch:
-    listener = _owned(opened, _high(_listen(folder / "proxy.sock").detach()))
+    listener = _owned(opened, _high(listen(folder / "proxy.sock", 4096).detach()))
     own = None
     if uid is not None:
         os.chown(folder / "proxy.sock", uid, uid)
@@ -498,7 +486,8 @@ def _with_devices(spec: MachineSpec) -> MachineSpec:
     shared = [device.index for device in chosen if device.busy or device.index in taken]
     if shared and not is_rented():
         logger.warning("no GPU is free; GPU %s is shared", ", ".join(map(str, shared)))
-    return replace(spec, devices=numbers)
+    # CUDA's own order is the fastest first, and the numbers are nvidia-smi's.
+    return replace(spec, devices=numbers, env={**spec.env, **_gpus.ORDER})
 
 
 def check_gpus(spec: MachineSpec) -> None:

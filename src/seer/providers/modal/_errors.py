@@ -65,7 +65,7 @@ def _build(words: str) -> SeerError:
     return ImageBuildError(f"Modal could not build the image: {words}")
 
 
-def _passing(words: str) -> SeerError:
+def _unreachable(words: str) -> SeerError:
     return HostUnreachableError(f"Modal cannot be reached: {words}; see status.modal.com")
 
 
@@ -93,36 +93,36 @@ MAP: dict[type[BaseException], _Make] = {
     modal.Error: _other,
     modal.AlreadyExistsError: _other,
     modal.AuthError: _credentials,
-    modal.InternalError: _passing,
+    modal.InternalError: _unreachable,
     modal.InvalidError: _invalid,
     modal.ConflictError: _gone,
     modal.DataLossError: _other,
     modal.NotFoundError: _gone,
     modal.PermissionDeniedError: _denied,
     modal.ResourceExhaustedError: _exhausted,
-    modal.ServiceError: _passing,
+    modal.ServiceError: _unreachable,
     modal.UnimplementedError: _outdated,
     modal.RemoteError: _other,
     modal.WorkspaceManagementError: _denied,
-    modal.TimeoutError: _passing,
+    modal.TimeoutError: _unreachable,
     modal.SandboxTimeoutError: _timed_out,
     modal.SnapshotCreationError: _snapshot,
-    modal.ExecTimeoutError: _passing,
+    modal.ExecTimeoutError: _unreachable,
     modal.SandboxTerminatedError: _terminated,
     modal.FunctionTimeoutError: _other,
-    modal.MountUploadTimeoutError: _passing,
-    modal.VolumeUploadTimeoutError: _passing,
+    modal.MountUploadTimeoutError: _unreachable,
+    modal.VolumeUploadTimeoutError: _unreachable,
     modal.LogsFetchError: _other,
-    modal.InteractiveTimeoutError: _passing,
+    modal.InteractiveTimeoutError: _unreachable,
     modal.OutputExpiredError: _other,
-    modal.ConnectionError: _passing,
+    modal.ConnectionError: _unreachable,
     modal.VersionError: _outdated,
     modal.ExecutionError: _other,
     modal.DeserializationError: _other,
     modal.SerializationError: _other,
     modal.RequestSizeError: _other,
-    modal.InternalFailure: _passing,
-    modal.ClientClosed: _passing,
+    modal.InternalFailure: _unreachable,
+    modal.ClientClosed: _unreachable,
     modal.SandboxFilesystemError: _other,
     modal.SandboxFilesystemNotFoundError: _other,
     modal.SandboxFilesystemDirectoryNotEmptyError: _other,
@@ -132,9 +132,9 @@ MAP: dict[type[BaseException], _Make] = {
     modal.SandboxFilesystemFileTooLargeError: _other,
     modal.SandboxFilesystemPathAlreadyExistsError: _other,
     modal.ImageBuildError: _build,
-    GRPCError: _passing,
-    StreamTerminatedError: _passing,
-    OSError: _passing,
+    GRPCError: _unreachable,
+    StreamTerminatedError: _unreachable,
+    OSError: _unreachable,
 }
 """Seer's error for each exception of Modal."""
 

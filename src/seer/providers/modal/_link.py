@@ -122,7 +122,8 @@ class _ModalWire(Wire):
                     self._on_data(data)
                     continue
                 begun = True
-                self.opened.set_result(None)
+                if not self.opened.done():
+                    self.opened.set_result(None)
                 if len(data) > 1:
                     self._on_data(data[1:])
         except Exception as error:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from seer.errors import (
-    CredentialsError,
     IsolationError,
     PauseUnsupportedError,
     SandboxNotFoundError,
@@ -200,18 +199,17 @@ class ModalProvider(RemoteProvider):
         try:
             for folder in preparation.unpushed:
                 await host.push(folder)
+            return await super().start(dataclasses.replace(spec, host=host))
         except BaseException:
+            # Only this method knows the host: the caller has the preparation.
             await asyncio.shield(host.release())
             raise
-        return await super().start(dataclasses.replace(spec, host=host))
 
     async def _acquire(self, spec: MachineSpec) -> RemoteHost:
         return await self._rent(spec, purpose="machine")
 
     async def _rent(self, spec: MachineSpec, *, purpose: str) -> ModalHost:
-        reason = self.unavailable()
-        if reason is not None:
-            raise CredentialsError(reason)
+        self._check_credentials()
         if isinstance(spec.network, tuple) and not spec.network:
             raise IsolationError("network=(): name hosts, or say 'none'")
         options = read_options(spec.options)

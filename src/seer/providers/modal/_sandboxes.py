@@ -2,14 +2,11 @@
 
 import asyncio
 import contextlib
-import json
 import logging
 import secrets
 import sys
 import time
 from collections.abc import Sequence
-from functools import cache
-from pathlib import Path
 
 import modal
 import modal.exception
@@ -29,9 +26,8 @@ from seer.providers._spec import MachineSpec
 from seer.providers.modal._errors import translated
 from seer.providers.modal._options import MOST_SECONDS, ModalOptions
 from seer.providers.modal._prices import GPUS, price_per_second
-from seer.providers.rented import rental_monitor
-from seer.providers.rented._host import CACHE, ROOT, preparing_lease
-from seer.providers.rented._rental import CODES, Rental, reason_of
+from seer.providers.rented._host import CACHE, monitor_settings, monitor_source
+from seer.providers.rented._rental import Rental, reason_of
 
 logger = logging.getLogger(__name__)
 
@@ -199,22 +195,14 @@ async def _create(
     # The keeper ends a machine at its timeout, else the rental monitor, else Modal itself.
     life = int(spec.timeout + spec.start_timeout) if spec.timeout else MOST_SECONDS
     life = min(life, MOST_SECONDS - _GRACE)
-    settings = {
-        "root": ROOT,
-        "lease": preparing_lease(spec.lease),
-        "lifetime": life,
-        "give_back": "exit",
-        "codes": CODES,
-        "mark": True,
-    }
     with translated():
         return await modal.Sandbox.create.aio(  # pyright: ignore[reportUnknownMemberType]
             "python3",
             "-I",
             "-S",
             "-c",
-            _monitor_source(),
-            json.dumps(settings),
+            monitor_source(),
+            monitor_settings(spec.lease, lifetime=life, give_back="exit"),
             app=app,
             image=image,
             gpu=_gpu(spec),
@@ -251,11 +239,6 @@ async def kept_secrets(names: Sequence[str], options: ModalOptions) -> tuple[str
                 await secret.hydrate.aio()
                 found.append(name)
     return tuple(found)
-
-
-@cache
-def _monitor_source() -> str:
-    return Path(rental_monitor.__file__).read_text(encoding="utf-8")
 
 
 async def _with_log(error: ImageBuildError) -> ImageBuildError:

@@ -7,7 +7,8 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -15,6 +16,7 @@ from seer.console._progress import current_phase
 from seer.errors import (
     CapacityError,
     ConfigError,
+    HostUnsuitableError,
     MissingExtraError,
     ProviderError,
     SandboxLostError,
@@ -23,11 +25,11 @@ from seer.errors import (
     SeerError,
 )
 from seer.providers._base import Machine
+from seer.providers._gpus import is_kind
 from seer.providers._spec import MachineSpec, MachineStatus
 from seer.providers.ray._driver_client import DriverClient
 from seer.providers.ray._link import RayLink
 from seer.providers.ray._options import RayOptions, read_options
-from seer.providers.ray._resources import STARTING, ResourceRequest, describe_waiting, resources_of
 from seer.providers.remote.controller._host import RemoteHost, recorded_end
 from seer.providers.remote.controller._machine import RemoteMachine
 from seer.providers.remote.controller._provider import RemoteProvider
@@ -44,6 +46,113 @@ _NODE_SHOWN = 12
 _ATTEMPTS = 3
 _CERTIFICATE_LIFE = timedelta(days=3650)
 _CLOCKS_DIFFER = timedelta(days=1)
+_KIND = "accelerator_type:"
+STARTING = "Ray has found a node, and starts a worker on it"
+_SCHEDULED = ("CPU", "GPU", "memory")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResourceRequest:
+    """The resources of one machine, in Ray's terms."""
+
+    cpus: float
+    gpus: int
+    memory: int
+    kind: str
+    """Ray's name of the GPU's kind; empty for any, or none."""
+    resources: Mapping[str, float]
+    labels: Mapping[str, str]
+    node: str
+
+    def request(self) -> dict[str, object]:
+        """As plain data, for the driver."""
+        return {
+            "cpus": self.cpus,
+            "gpus": self.gpus,
+            "memory": self.memory,
+            "kind": self.kind,
+            "resources": dict(self.resources),
+            "labels": dict(self.labels),
+            "node": self.node,
+        }
+
+    def totals(self) -> dict[str, float]:
+        """The amount of each of Ray's resources."""
+        taken = {"CPU": self.cpus, "GPU": self.gpus, "memory": self.memory, **self.resources}
+        return {name: amount for name, amount in taken.items() if amount}
+
+
+def resources_of(
+    spec: MachineSpec, options: RayOptions, nodes: Sequence[Mapping[str, float]]
+) -> ResourceRequest:
+    """The resources that a spec needs.
+
+    Args:
+        spec: What is to be started.
+        options: The provider's options.
+        nodes: The resources of the cluster's nodes, all of them.
+
+    Raises:
+        HostUnsuitableError: The cluster has no GPU of the kind.
+    """
+    return ResourceRequest(
+        cpus=options.cpus if spec.cpus is None else spec.cpus,
+        gpus=spec.gpu_count if spec.gpu is not None else 0,
+        memory=spec.memory or 0,
+        kind="" if spec.gpu is None else _kind_of(spec.gpu, nodes),
+        resources=options.resources,
+        labels=options.labels,
+        node=options.node,
+    )
+
+
+def _kind_of(gpu: str, nodes: Sequence[Mapping[str, float]]) -> str:
+    """Ray's name for a kind of GPU: the most frequent of those that match."""
+    there: dict[str, float] = {}
+    for node in nodes:
+        for name in node:
+            if name.startswith(_KIND) and node.get("GPU", 0):
+                kind = name.removeprefix(_KIND)
+                there[kind] = there.get(kind, 0.0) + node["GPU"]
+    fitting = {kind: count for kind, count in there.items() if is_kind(gpu, kind)}
+    if fitting:
+        return max(fitting, key=lambda kind: fitting[kind])
+    names = ", ".join(f"{kind} ({count:g})" for kind, count in sorted(there.items()))
+    raise HostUnsuitableError(
+        f"gpu={gpu!r} was asked for; the Ray cluster has: {names or 'no GPU of a known kind'}"
+    )
+
+
+def describe_waiting(wants: ResourceRequest, seen: Mapping[str, Any]) -> str:
+    """One line about a machine that waits for resources.
+
+    Args:
+        wants: What it waits for.
+        seen: `free` and `largest` (resource -> amount, in the cluster and of one node), and
+            `waiting` (how many requests wait in the cluster).
+    """
+    if not seen["waiting"]:
+        return STARTING
+    asked = wants.totals()
+    free: Mapping[str, float] = seen["free"]
+    largest: Mapping[str, float] = seen["largest"]
+    shown = [*(name for name in _SCHEDULED if name in asked), *sorted(wants.resources)]
+    needs = ", ".join(_amount(name, asked[name]) for name in shown) or "room"
+    has = ", ".join(_amount(name, free.get(name, 0.0)) for name in shown)
+    words = f"Ray: waiting for {needs}; free in the cluster: {has or 'nothing'}"
+    waiting = int(seen["waiting"])
+    words += f"; {waiting} wait{'s' if waiting == 1 else ''} in the cluster"
+    small = [name for name in shown if largest.get(name, 0.0) < asked[name]]
+    if small:
+        most = ", ".join(_amount(name, largest.get(name, 0.0)) for name in small)
+        words += f"; no node is as large (the largest has {most})"
+    return words
+
+
+def _amount(name: str, amount: float) -> str:
+    if name == "memory":
+        return f"{amount / (1 << 30):.1f} GiB"
+    return f"{amount:g} {name}"
 
 
 class RayHost(RemoteHost):
@@ -253,7 +362,7 @@ class RayProvider(RemoteProvider):
 
     # --- finding ------------------------------------------------------------------------------
 
-    async def _there(self) -> tuple[DriverClient, RayOptions] | None:
+    async def _cluster(self) -> tuple[DriverClient, RayOptions] | None:
         """The cluster to search; None if there is none, because a search must not start one."""
         options = read_options(None)
         if not options.address and "" not in self._drivers:
@@ -264,13 +373,13 @@ class RayProvider(RemoteProvider):
     async def find(self, machine_id: str) -> Machine:
         """Adopt a running machine, also one of another process."""
         matched = _PLACE.fullmatch(machine_id.rpartition("@")[2])
-        there = await self._there() if matched is not None else None
-        if matched is None or there is None:
+        cluster = await self._cluster() if matched is not None else None
+        if matched is None or cluster is None:
             return await super().find(machine_id)
         try:
             return await super().find(machine_id)
         except SandboxNotFoundError as error:
-            driver, options = there
+            driver, options = cluster
             reason = await self._reason(driver, options, machine_id, node=matched[1])
             raise SandboxNotFoundError(
                 f"sandbox {machine_id!r} is not running: {reason or error}"
@@ -290,20 +399,20 @@ class RayProvider(RemoteProvider):
 
     async def _host_at(self, place: str) -> RemoteHost | None:
         matched = _PLACE.fullmatch(place)
-        there = await self._there() if matched is not None else None
-        if matched is None or there is None:
+        cluster = await self._cluster() if matched is not None else None
+        if matched is None or cluster is None:
             return None
-        driver, options = there
+        driver, options = cluster
         contact = await driver.ask("contact", name=matched[2], hold=False)
         if contact is None or not contact["node"].startswith(matched[1]):
             return None
         return RayHost(driver, matched[2], contact, options=options)
 
     async def _places(self) -> list[str]:
-        there = await self._there()
-        if there is None:
+        cluster = await self._cluster()
+        if cluster is None:
             return []
-        driver, _ = there
+        driver, _ = cluster
         found: list[str] = await driver.ask("list")
         places = await asyncio.gather(*(self._place_of(driver, name) for name in found))
         return [place for place in places if place is not None]

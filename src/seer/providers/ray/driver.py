@@ -26,7 +26,6 @@ _LOOK = 1.0
 _SLOW_LOOK = 20.0
 _OBJECT_STORE = 80 << 20
 _END_PATIENCE = 30.0
-_LONG = 1 << 30
 
 
 class Driver:
@@ -45,7 +44,6 @@ class Driver:
             "end": self._end,
             "ended": self._ended,
             "list": self._list,
-            "look": self._look,
             "nodes": self._nodes,
             "place": self._place,
             "started": self._started,
@@ -77,7 +75,7 @@ class Driver:
         if self._folder is not None:
             self._folder.remove()
 
-    def obey(self, request: Mapping[str, Any]) -> None:
+    def handle(self, request: Mapping[str, Any]) -> None:
         """Carry out a request, and answer it."""
         number: int = request["id"]
         errors: Any = self._ray.exceptions
@@ -117,12 +115,12 @@ class Driver:
             )
             .remote(request["settings"])
         )
-        self._know(name, made)
+        self._register(name, made)
         if name in self._unwanted:
             self._ray.kill(made)
         coming = made.way.remote()
         while not self._ray.wait([coming], timeout=_LOOK)[0]:
-            self._say({"id": request["id"], "waiting": self._look(request)})
+            self._say({"id": request["id"], "waiting": self._look()})
         return self._ray.get(coming)
 
     def _room(self, wants: Mapping[str, Any]) -> dict[str, Any]:
@@ -152,7 +150,7 @@ class Driver:
         strategies: Any = importlib.import_module("ray.util.scheduling_strategies")
         return strategies.NodeAffinitySchedulingStrategy(fitting[0], soft=False)
 
-    def _look(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    def _look(self) -> dict[str, Any]:
         """The cluster's free resources, and how many requests wait for them."""
         nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
         names = {name for node in nodes for name in node}
@@ -172,7 +170,7 @@ class Driver:
             for bundle in demand.bundles_by_count
         )
 
-    def _know(self, name: str, found: Any) -> None:
+    def _register(self, name: str, found: Any) -> None:
         """Register this driver with an actor, and watch for the actor's end."""
         if name in self._lives:
             return
@@ -202,7 +200,7 @@ class Driver:
         except ValueError:
             return None
         if request["hold"]:
-            self._know(request["name"], found)
+            self._register(request["name"], found)
         try:
             return self._ray.get(found.way.remote(), timeout=_SLOW_LOOK)
         except self._ray.exceptions.RayActorError:
@@ -275,7 +273,7 @@ def main() -> None:
     try:
         say({"id": 0, "ok": None})
         for line in sys.stdin:
-            threading.Thread(target=driver.obey, args=(json.loads(line),), daemon=True).start()
+            threading.Thread(target=driver.handle, args=(json.loads(line),), daemon=True).start()
     finally:
         driver.close()
     os._exit(0)

@@ -5,7 +5,6 @@ which hosts there are; see `RemoteProvider`. The modules in `onhost` run on the 
 
     bootstrap.sh        the first contact: find a Python, unpack the code archive
     operations.py       start, find, list and end machines; store copies of the controller's files
-    specs.py            a machine's spec as plain data
     session_server.py   one per machine: keeps its connections while the network is down
     frames.py           the numbered frames of a session, for both ends; does no input or output
     pump.py             a socket on standard streams, where the SSH server forbids forwarding

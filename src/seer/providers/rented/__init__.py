@@ -9,5 +9,6 @@ Those with one run in the controller:
 
     _rental.py         what a provider must be able to do with a rented machine; the reasons for
                        its end; waiting for capacity
-    _host.py           a rented machine as a host: heartbeats, the machine on it, its release
+    _host.py           a rented machine as a host: its monitor's program and settings, heartbeats,
+                       the machine on it, its release
 """

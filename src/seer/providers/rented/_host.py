@@ -1,8 +1,12 @@
-"""A rented machine as a host: heartbeats, the one machine on it, and its release."""
+"""A rented machine as a host: its monitor, heartbeats, the one machine on it, and its release."""
 
 import asyncio
 import contextlib
+import json
 import logging
+from functools import cache
+from pathlib import Path
+from typing import Literal
 
 from seer.errors import (
     PreemptedError,
@@ -15,7 +19,8 @@ from seer.providers._spec import MachineSpec
 from seer.providers.remote.controller._host import RemoteHost
 from seer.providers.remote.controller._link import Link
 from seer.providers.remote.controller._machine import RemoteMachine
-from seer.providers.rented._rental import Rental
+from seer.providers.rented import rental_monitor
+from seer.providers.rented._rental import CODES, Rental
 
 logger = logging.getLogger(__name__)
 
@@ -27,11 +32,37 @@ CACHE = f"{ROOT}/cache"
 
 _SHORTEST = 9.0
 _MOMENT = 2.0
-_LAST_WORDS = 5.0
+_END_PATIENCE = 5.0
 """Seconds in which a rental monitor must notice that its machine has ended."""
 
 
-def preparing_lease(lease: float) -> float:
+@cache
+def monitor_source() -> str:
+    """The program of the rental monitor."""
+    return Path(rental_monitor.__file__).read_text(encoding="utf-8")
+
+
+def monitor_settings(lease: float, *, lifetime: int, give_back: Literal["exit", "runpod"]) -> str:
+    """The argument of the rental monitor.
+
+    Args:
+        lease: The lease of the machine.
+        lifetime: Seconds after which the rental ends in any case; 0 for never.
+        give_back: How the rental ends: by the monitor's exit, or by a request to RunPod.
+    """
+    return json.dumps(
+        {
+            "root": ROOT,
+            "lease": _preparing_lease(lease),
+            "lifetime": lifetime,
+            "give_back": give_back,
+            "codes": CODES,
+            "mark": True,
+        }
+    )
+
+
+def _preparing_lease(lease: float) -> float:
     """Seconds without a heartbeat after which a rented machine ends while it is prepared.
 
     A heartbeat is a command, which takes some time, so very short leases are extended.
@@ -42,9 +73,7 @@ def preparing_lease(lease: float) -> float:
 class RentedHost(RemoteHost):
     """A host that is rented for one machine, and given back with it."""
 
-    def __init__(
-        self, link: Link, rental: Rental, *, provider: str, lease: float, python: str = ""
-    ) -> None:
+    def __init__(self, link: Link, rental: Rental, *, provider: str, lease: float) -> None:
         """Use a rented machine; `keep` starts its heartbeats.
 
         Args:
@@ -52,20 +81,18 @@ class RentedHost(RemoteHost):
             rental: The machine.
             provider: The provider's name.
             lease: Seconds without a heartbeat after which it ends itself.
-            python: Its interpreter; empty to look for one.
         """
         super().__init__(
             link,
             provider=provider,
             place=rental.id,
             root=ROOT,
-            python=python,
             price=rental.price,
             # All of its GPUs are the machine's own.
             share_gpus=True,
         )
         self.rental = rental
-        self._lease = preparing_lease(lease)
+        self._lease = _preparing_lease(lease)
         self._beating: asyncio.Task[None] | None = None
         self._preempted = False
         """Whether the vendor ended the machine, and no part of Seer did."""
@@ -146,7 +173,7 @@ class RentedHost(RemoteHost):
         Its rental monitor ends it, and the vendor then records the reason.
         """
         with contextlib.suppress(ProviderError):
-            await self.rental.gone(_LAST_WORDS)
+            await self.rental.gone(_END_PATIENCE)
         await self.release()
 
     async def leave(self) -> None:
@@ -155,7 +182,7 @@ class RentedHost(RemoteHost):
         # It may have ended before its answer came.
         with contextlib.suppress(ProviderError, SandboxLostError):
             await self.link.run(["/bin/sh", "-c", "sync $0/cache; touch $0/leave", ROOT])
-            await self.rental.gone(_LAST_WORDS)
+            await self.rental.gone(_END_PATIENCE)
         await self.release()
 
     async def release(self) -> None:

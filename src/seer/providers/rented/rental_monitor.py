@@ -9,8 +9,6 @@ to this machine for itself. The sandbox's programs cannot read that key: they ru
 The keeper's lease ends a sandbox whose controller is gone; this process then ends the rental.
 """
 
-# pathlib would be most of what this process imports.
-# ruff: noqa: PTH110, PTH116, PTH118, PTH123, PTH208
 import contextlib
 import fcntl
 import json
@@ -36,7 +34,7 @@ class RentalMonitor:
         self._lifetime = lifetime
         self._began = time.monotonic()
         self._had_one = False
-        os.makedirs(root, mode=0o711, exist_ok=True)  # noqa: PTH103
+        os.makedirs(root, mode=0o711, exist_ok=True)
         with open(self._beat, "w"):
             pass
 

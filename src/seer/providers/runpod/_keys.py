@@ -4,6 +4,7 @@ This user has one key for all pods, in Seer's state folder. Every pod gets its o
 here before the pod exists, so that the first connection is checked like every other.
 """
 
+import fcntl
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,10 +39,13 @@ def own_key() -> tuple[Path, str]:
     """The file of this user's key, created if it does not exist, and its public half."""
     folder = _folder()
     path = folder / "key"
-    if not path.exists():
-        pair = new_pair()
-        _write(folder / "key.pub", pair.public)
-        _write(path, pair.private)
+    with (folder / "key.lock").open("w") as lock:
+        # Without it, two processes could each leave one half of their key.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            pair = new_pair()
+            _write(folder / "key.pub", pair.public)
+            _write(path, pair.private)
     return path, (folder / "key.pub").read_text().strip()
 
 

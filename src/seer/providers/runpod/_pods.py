@@ -2,13 +2,11 @@
 
 import asyncio
 import contextlib
-import json
 import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,9 +19,8 @@ from seer.errors import (
 )
 from seer.providers._gpus import is_kind
 from seer.providers._spec import MachineSpec
-from seer.providers.rented import rental_monitor
-from seer.providers.rented._host import CACHE, ROOT, preparing_lease
-from seer.providers.rented._rental import CODES, Rental
+from seer.providers.rented._host import CACHE, monitor_settings, monitor_source
+from seer.providers.rented._rental import Rental
 from seer.providers.runpod import _keys
 from seer.providers.runpod._api import request
 from seer.providers.runpod._options import RunPodOptions
@@ -282,19 +279,12 @@ def _rented(found: Mapping[str, Any]) -> Pod:
 async def _request_for(spec: MachineSpec, options: RunPodOptions) -> dict[str, object]:
     _, client = await asyncio.to_thread(_keys.own_key)
     host = await asyncio.to_thread(_keys.new_pair)
-    settings = {
-        "root": ROOT,
-        "lease": preparing_lease(spec.lease),
-        # The keeper ends a machine at its timeout; this is the second line.
-        "lifetime": int(spec.timeout + spec.start_timeout) if spec.timeout else 0,
-        "give_back": "runpod",
-        "codes": CODES,
-        "mark": True,
-    }
+    # The keeper ends a machine at its timeout; this is the second line.
+    life = int(spec.timeout + spec.start_timeout) if spec.timeout else 0
     env = {
-        "SEER_START": _source("start.sh"),
-        "SEER_MONITOR": _source("rental_monitor.py"),
-        "SEER_SETTINGS": json.dumps(settings),
+        "SEER_START": Path(__file__).with_name("start.sh").read_text(),
+        "SEER_MONITOR": monitor_source(),
+        "SEER_SETTINGS": monitor_settings(spec.lease, lifetime=life, give_back="runpod"),
         "SEER_HOST_KEY": host.private,
         _PUBLIC: host.public,
         "SEER_CLIENT_KEY": client,
@@ -318,13 +308,6 @@ async def _request_for(spec: MachineSpec, options: RunPodOptions) -> dict[str, o
     if options.data_center is not None:
         wanted["dataCenterId"] = options.data_center
     return wanted
-
-
-@cache
-def _source(name: str) -> str:
-    if name == "rental_monitor.py":
-        return Path(rental_monitor.__file__).read_text(encoding="utf-8")
-    return Path(__file__).with_name(name).read_text()
 
 
 async def find(pod_id: str) -> Pod | None:

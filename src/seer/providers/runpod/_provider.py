@@ -12,17 +12,18 @@ from typing import Any
 import asyncssh
 
 from seer.errors import (
-    CredentialsError,
     HostUnreachableError,
     HostUnsuitableError,
     IsolationError,
     PauseUnsupportedError,
+    SandboxLostError,
     SandboxNotFoundError,
     SeerError,
 )
 from seer.providers._base import Machine
-from seer.providers._spec import MachineSpec
+from seer.providers._spec import MachineSpec, MachineStatus
 from seer.providers.remote.controller._host import RemoteHost, recorded_end
+from seer.providers.remote.controller._link import Link
 from seer.providers.remote.controller._machine import RemoteMachine
 from seer.providers.remote.controller._provider import RemoteProvider
 from seer.providers.rented._host import ROOT, RentedHost
@@ -123,8 +124,8 @@ def inside(spec: MachineSpec) -> MachineSpec:
     """
     if isinstance(spec.network, tuple):
         raise IsolationError(
-            f"network={list(spec.network)!r}: RunPod cannot keep a pod to some hosts; use 'none', "
-            f"'full', or another provider"
+            f"network={list(spec.network)!r}: RunPod cannot restrict a pod to certain hosts; "
+            f"use 'none', 'full', or another provider"
         )
     network = "none" if spec.network == "none" else "host"
     return dataclasses.replace(spec, network=network)
@@ -143,9 +144,7 @@ class RunPodProvider(RemoteProvider):
         return "RUNPOD_API_KEY is not set; make a key at console.runpod.io/user/settings"
 
     async def _acquire(self, spec: MachineSpec) -> RemoteHost:
-        reason = self.unavailable()
-        if reason is not None:
-            raise CredentialsError(reason)
+        self._check_credentials()
         inside(spec)
         options = read_options(spec.options)
         began = time.monotonic()
@@ -172,7 +171,7 @@ class RunPodProvider(RemoteProvider):
         try:
             if await _pods.find(place) is not None:
                 return await super().find(machine_id)
-        except (SandboxNotFoundError, HostUnreachableError):
+        except (SandboxNotFoundError, SandboxLostError, HostUnreachableError):
             # A pod can end after RunPod listed it; then its end is the reason.
             if await _pods.find(place) is not None:
                 raise
@@ -184,6 +183,16 @@ class RunPodProvider(RemoteProvider):
         if pod is None:
             return None
         return await _reach(pod, lease=60.0, patience=_SERVER_PATIENCE)
+
+    async def _machines_at(self, place: str) -> "list[MachineStatus]":
+        host = await self._host_at(place)
+        if host is None:
+            return []
+        try:
+            return await host.machines()
+        finally:
+            # No machine of this process uses it: each listing logs in to the pods again.
+            await _close(host.link)
 
     async def _places(self) -> list[str]:
         return [pod.id for pod in await _pods.running()]
@@ -219,7 +228,7 @@ async def _reach(
         await asyncio.sleep(_PAUSE)
 
 
-async def _close(link: SshLink) -> None:
+async def _close(link: Link) -> None:
     try:
         await link.close()
     except SeerError as error:

@@ -210,7 +210,12 @@ class SshLink(Link):
                 ),
             )
         channel = cast("_Channel", made[0])
-        if not await pumped.begun:
+        try:
+            begun = await pumped.begun
+        except BaseException:
+            channel.abort()
+            raise
+        if not begun:
             channel.abort()
             if connection.is_closed():
                 raise HostUnreachableError(f"{self.name}: the connection broke")
@@ -268,7 +273,7 @@ class _Stream(asyncssh.SSHUNIXSession[bytes]):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The same."""
+        """Report that the stream has ended."""
         self._on_end()
 
 

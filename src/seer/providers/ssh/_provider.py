@@ -6,6 +6,7 @@ import shlex
 
 from seer.errors import ConfigError
 from seer.providers._spec import MachineSpec
+from seer.providers.local._record import known_fields
 from seer.providers.remote.controller._host import RemoteHost
 from seer.providers.remote.controller._known_hosts import recall, remember
 from seer.providers.remote.controller._provider import RemoteProvider
@@ -73,11 +74,8 @@ class SshProvider(RemoteProvider):
 
     async def _known(self) -> dict[str, SshOptions]:
         known = await asyncio.to_thread(recall, self.name)
-        # Another version may have written options that this one does not have.
-        names = SshOptions.__dataclass_fields__
         found = {
-            place: SshOptions(**{name: value for name, value in fields.items() if name in names})
-            for place, fields in known.items()
+            place: SshOptions(**known_fields(SshOptions, fields)) for place, fields in known.items()
         }
         if self.unavailable() is None:
             # The host that the environment names counts as known before its first use.

@@ -26,13 +26,12 @@ from seer.errors import (
     SeerError,
 )
 from seer.providers._base import Host
-from seer.providers._spec import MachineSpec, MachineStatus
+from seer.providers._spec import MachineSpec, MachineStatus, write_spec
 from seer.providers.agent.cleaning import record_end
 from seer.providers.local._record import how_it_ended, parse_record
 from seer.providers.remote.controller._code_archive import bootstrap, code_archive
 from seer.providers.remote.controller._link import Link, Ran
 from seer.providers.remote.controller._machine import RemoteMachine
-from seer.providers.remote.onhost.specs import write_spec
 
 logger = logging.getLogger(__name__)
 
@@ -103,7 +102,6 @@ class RemoteHost(Host):
         self._devices = None if devices is None else list(devices)
         self._program: list[str] | None = None
         self._preparing = asyncio.Lock()
-        self._recording: set[asyncio.Task[None]] = set()
 
     # --- machines -----------------------------------------------------------------------------
 
@@ -206,14 +204,12 @@ class RemoteHost(Host):
     def record_end_of(self, machine: RemoteMachine) -> None:
         """Record on this computer how a machine ends. Its host may be gone by then."""
         task = asyncio.create_task(_record_end(machine))
-        self._recording.add(task)
-        task.add_done_callback(self._recording.discard)
-        _ends[machine.id] = task
-        task.add_done_callback(lambda _: _ends.pop(machine.id, None))
+        _recording[task] = machine.id
+        task.add_done_callback(_recording.pop)
 
     async def ends_recorded(self) -> None:
-        """Wait until the ends of all machines are recorded; see `record_end_of`."""
-        await asyncio.gather(*self._recording, return_exceptions=True)
+        """Wait until the ends of its machines are recorded; see `record_end_of`."""
+        await asyncio.gather(*_recording_of(f"@{self.place}"), return_exceptions=True)
 
     # --- files and programs -------------------------------------------------------------------
 
@@ -313,7 +309,13 @@ class RemoteHost(Host):
                     + (f"python={wanted!r} does not run there, or" if wanted else "no Python there")
                     + " is older than 3.11; install one, or name one with the option 'python'"
                 )
-            python, version, has, root = last.split("\t")
+            parts = last.split("\t")
+            if len(parts) != 4:
+                raise ProviderError(
+                    f"{self.name}: the first contact ended with {last!r} and not with its answer; "
+                    f"the login shell there must print nothing for programs"
+                )
+            python, version, has, root = parts
             if has == "1":
                 logger.info("%s: Python %s, %s", self.name, version, root)
                 return python, root, name
@@ -321,8 +323,15 @@ class RemoteHost(Host):
 
 
 _RECORD_TIME = 10.0
-_ends: dict[str, asyncio.Task[None]] = {}
-"""By the ids of machines that this process started or found: the tasks that record their ends."""
+_recording: dict[asyncio.Task[None], str] = {}
+"""The tasks that record the ends of machines that this process started or found, with their ids."""
+# The tasks of a parent never end in its fork, and belong to the parent's event loop.
+os.register_at_fork(after_in_child=_recording.clear)
+
+
+def _recording_of(suffix: str) -> list[asyncio.Task[None]]:
+    """The tasks of the machines whose ids end with `suffix`: one machine's, or those of a place."""
+    return [task for task, machine_id in _recording.items() if machine_id.endswith(suffix)]
 
 
 async def recorded_end(machine_id: str) -> str | None:
@@ -330,17 +339,17 @@ async def recorded_end(machine_id: str) -> str | None:
 
     The task that records the end runs beside the call that learns of it first, so wait for it.
     """
-    recording = _ends.get(machine_id)
-    if recording is not None:
-        await asyncio.wait([recording], timeout=_RECORD_TIME)
+    if recording := _recording_of(machine_id):
+        await asyncio.wait(recording, timeout=_RECORD_TIME)
     known = await asyncio.to_thread(how_it_ended, machine_id)
     return known[0] if known is not None else None
 
 
 async def _record_end(machine: RemoteMachine) -> None:
     reason = await machine.ended()
-    state = os.fsencode(state_dir())
-    await asyncio.to_thread(record_end, state, machine.id, reason, at=time.time())
+    if reason is not None:
+        state = os.fsencode(state_dir())
+        await asyncio.to_thread(record_end, state, machine.id, reason, at=time.time())
 
 
 def digest(folder: Path) -> str:

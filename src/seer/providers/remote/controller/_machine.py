@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seer.errors import SandboxLostError, SeerError
-from seer.providers.agent import wire
-from seer.providers.client._connection import Connection
 from seer.providers.client._keeper import KeeperClient
 from seer.providers.client._machine import (
     CountedProtocol,
@@ -47,18 +45,16 @@ class RemoteRoute(Route):
 
     async def why_ended(self) -> str | None:
         """How the machine ended, from its host."""
-        # The process that cleans up after a keeper may need a moment to record the reason.
         for pause in _PAUSES:
-            unreachable = self._session.failure is not None
             with contextlib.suppress(SeerError, TimeoutError):
-                async with asyncio.timeout(_BRIEF if unreachable else _ASK_PATIENCE):
+                async with asyncio.timeout(_BRIEF if self._session.unreachable else _ASK_PATIENCE):
                     reason = await self._host.how_it_ended(self._id)
                     if reason is not None:
                         return reason
-            if self._session.failure is not None:
-                return str(self._session.failure)
+            if self._session.unreachable:
+                break
             await asyncio.sleep(pause)
-        return None
+        return None if self._session.failure is None else str(self._session.failure)
 
     async def close(self) -> None:
         """End the session."""
@@ -74,16 +70,12 @@ class RemoteMachine(SupervisedMachine):
         record: LocalRecord,
         keeper: KeeperClient,
         session: Session,
-        *,
-        paused: bool,
     ) -> None:
         self._host = host
         self._session = session
         self.provider = host.provider
         route = RemoteRoute(host, session, record.id)
-        super().__init__(
-            record, keeper, route, machine_id=f"{record.id}@{host.place}", paused=paused
-        )
+        super().__init__(record, keeper, route, machine_id=f"{record.id}@{host.place}")
 
     @classmethod
     async def attach(
@@ -110,17 +102,17 @@ class RemoteMachine(SupervisedMachine):
         """
         session = Session(host.link, session_socket, lease=record.lease, gates=gates or {})
         await session.start()
+        keeper: KeeperClient | None = None
         try:
-            reader, writer = await session.open("keeper", asyncio.StreamReaderProtocol)
-            keeper = KeeperClient(Connection(reader, writer, _keeper_gone))
-            paused = False
+            keeper = KeeperClient(*await session.open("keeper", asyncio.StreamReaderProtocol))
             if hold:
-                held = await keeper.request("hold")
-                paused = bool(wire.get_int(held, "paused", 0))
+                await keeper.hold()
         except BaseException:
+            if keeper is not None:
+                await asyncio.shield(keeper.let_go())
             await asyncio.shield(session.close())
             raise
-        return cls(host, record, keeper, session, paused=paused)
+        return cls(host, record, keeper, session)
 
     @property
     def cuts(self) -> int:
@@ -153,7 +145,3 @@ class RemoteMachine(SupervisedMachine):
                 f"itself when its lease of {self._record.lease:g} s has expired"
             ) from error
         await self._host.machine_ended()
-
-
-async def _keeper_gone() -> SandboxLostError:
-    return SandboxLostError("the sandbox's keeper is gone")

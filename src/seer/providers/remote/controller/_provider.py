@@ -9,7 +9,7 @@ import logging
 import re
 from abc import abstractmethod
 
-from seer.errors import ProviderError, SandboxNotFoundError, SeerError
+from seer.errors import CredentialsError, ProviderError, SandboxNotFoundError, SeerError
 from seer.providers._base import Host, Machine, Provider
 from seer.providers._spec import MachineSpec, MachineStatus
 from seer.providers.remote.controller._host import RemoteHost
@@ -38,6 +38,16 @@ class RemoteProvider(Provider):
     @abstractmethod
     async def _places(self) -> list[str]:
         """All places where machines of this user may run."""
+
+    def _check_credentials(self) -> None:
+        """Refuse to rent anything while `unavailable` gives a reason.
+
+        Raises:
+            CredentialsError: There is a reason.
+        """
+        reason = self.unavailable()
+        if reason is not None:
+            raise CredentialsError(reason)
 
     async def host(self, spec: MachineSpec) -> Host | None:
         """The host on which such a machine will run."""
@@ -81,8 +91,12 @@ class RemoteProvider(Provider):
     async def _list_at(self, place: str) -> "list[MachineStatus]":
         try:
             async with asyncio.timeout(_LIST_PATIENCE):
-                host = await self._host_at(place)
-                return await host.machines() if host is not None else []
+                return await self._machines_at(place)
         except (SeerError, TimeoutError) as error:
             logger.warning("%s: its machines cannot be listed: %s", place, error)
             return []
+
+    async def _machines_at(self, place: str) -> "list[MachineStatus]":
+        """The machines that run at a place."""
+        host = await self._host_at(place)
+        return await host.machines() if host is not None else []

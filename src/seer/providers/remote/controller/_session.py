@@ -18,7 +18,7 @@ from typing import Any, cast
 from seer.errors import HostUnreachableError, SandboxLostError, SeerError
 from seer.providers.client._channel import StreamChannel
 from seer.providers.client._connection import READ_LIMIT
-from seer.providers.client._relay import relay
+from seer.providers.client._relay import hung_up, relay
 from seer.providers.remote.controller._link import Link, Wire
 from seer.providers.remote.onhost import frames
 
@@ -29,7 +29,7 @@ _ATTEMPT = 10.0
 """Seconds that one attempt at a new wire may take."""
 _FIRST_PAUSES = (0.1, 0.5)
 _BRIEF = 0.5
-"""The same for the last attempt before the lease expires."""
+"""The fewest seconds for the last attempt before the lease expires."""
 
 
 def _now() -> float:
@@ -69,7 +69,9 @@ class Session:
         self.over: SandboxLostError | None = None
         """Why the streams have ended; None while they are open."""
         self.failure: SandboxLostError | None = None
-        """The same, if the session was not closed by this side."""
+        """Why the streams have ended, unless this side closed the session; else None."""
+        self.unreachable = False
+        """Whether it is over because the host did not answer for a whole lease."""
         self.cuts = 0
         """How often a new wire replaced a broken one."""
 
@@ -131,7 +133,7 @@ class Session:
     def _accept_from_gate(self, number: int, name: str) -> None:
         """Forward a connection from a program in the machine to a gate of this host."""
         reader, writer = self._stream(number, asyncio.StreamReaderProtocol)
-        far = StreamChannel(reader, writer, _hung_up)
+        far = StreamChannel(reader, writer, hung_up)
         task = asyncio.create_task(self._pass_on(far, name))
         self._passing.add(task)
         task.add_done_callback(self._passing.discard)
@@ -144,7 +146,7 @@ class Session:
             logger.warning("gate %r cannot be reached: %s", name, error)
             await far.close()
             return
-        await relay(far, StreamChannel(reader, writer, _hung_up))
+        await relay(far, StreamChannel(reader, writer, hung_up))
 
     async def close(self) -> None:
         """End the session. The session server closes its streams at once."""
@@ -244,6 +246,7 @@ class Session:
                 break
             except HostUnreachableError as error:
                 if _now() > began + self._lease:
+                    self.unreachable = True
                     raise SandboxLostError(
                         f"{self._link.name} could not be reached for {self._lease:g} s, the "
                         f"machine's lease, so the machine has ended: {error}"
@@ -252,7 +255,9 @@ class Session:
             except FileNotFoundError:
                 # Tried twice: a link that is about to break may report the same.
                 if gone:
-                    raise SandboxLostError("the machine has ended") from None
+                    raise SandboxLostError(
+                        "the process that serves the machine's connections is gone"
+                    ) from None
                 gone = True
             except SeerError as error:
                 if isinstance(error, SandboxLostError):
@@ -300,10 +305,6 @@ class Session:
             self.over = reason
         for stream in list(self._streams.values()):
             stream.lose(ConnectionAbortedError(str(reason)))
-
-
-async def _hung_up() -> SandboxLostError:
-    return SandboxLostError("the other side has hung up")
 
 
 class _Attempt:

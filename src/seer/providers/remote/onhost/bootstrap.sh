@@ -1,7 +1,7 @@
 # First contact with a host: find a Python for it, and see to its copy of Seer's code.
 # Run as: sh -c "$(this file)" seer MODE ROOT ARCHIVE PYTHON
 # MODE look: say what is there. MODE unpack: the code archive comes on standard input, as a gzipped tar.
-# Says one line: PYTHON VERSION HAS_KIT ROOT, separated by tabs.
+# Says one line: PYTHON VERSION HAS_ARCHIVE ROOT, separated by tabs.
 set -eu
 umask 077
 mode=$1 root=$2 archive=$3 wanted=$4
@@ -32,8 +32,8 @@ if [ "$mode" = unpack ] && [ $has = 0 ]; then
   draft=$(mktemp -d "$root/kits/.draft-XXXXXX")
   trap 'rm -rf "$draft"' EXIT
   tar -xzf - -C "$draft"
-  # Another process may have been faster; its copy is the same.
-  mv "$draft" "$root/kits/$archive" 2>/dev/null || [ -d "$root/kits/$archive" ]
+  # Another process may have been faster; its copy is the same, and `mv` would move this one into it.
+  [ -d "$root/kits/$archive" ] || mv "$draft" "$root/kits/$archive" 2>/dev/null || [ -d "$root/kits/$archive" ]
   has=1
 fi
 printf '%s\t%s\t%s\t%s\n' "$python" "$version" "$has" "$root"

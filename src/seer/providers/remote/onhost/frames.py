@@ -63,7 +63,7 @@ def read_attach(payload: bytes) -> tuple[bytes, int, bool, float]:
 
 
 def attached(*, known: bool, received: int) -> bytes:
-    """The answer to it."""
+    """The answer to an ATTACH frame."""
     return frame(ATTACHED, 0, _ATTACHED.pack(known, received))
 
 

@@ -26,8 +26,8 @@ from collections.abc import Callable, Coroutine, Generator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from seer._addresses import address
 from seer._places import state_dir
+from seer._unix_sockets import connect, is_served, listen
 from seer.errors import ProviderError
 from seer.providers.agent import wire
 from seer.providers.agent.cleaning import remove_tree
@@ -59,16 +59,13 @@ def launch_elsewhere(request: Mapping[str, Any], program: list[str]) -> dict[str
     folder = _folder() / secrets.token_hex(8)
     folder.mkdir(mode=0o700)
     heard, said = os.pipe()
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     file = os.memfd_create("seer-request")
     try:
         os.pwrite(file, json.dumps(request).encode(), 0)
-        with address(folder / "porter.sock") as where:
-            listener.bind(where)
-        listener.listen(64)
-        bridge = _spawn_bridge(request["launcher"], program, listener.fileno(), file, said)
-        os.close(said)
-        message = _wait_for_answer(heard, bridge)
+        with listen(folder / "porter.sock", 64) as listener:
+            bridge = _spawn_bridge(request["launcher"], program, listener.fileno(), file, said)
+            os.close(said)
+            message = _wait_for_answer(heard, bridge)
         if "error" in message:
             raise ProviderError(str(message["error"]["message"]))
         answer: dict[str, object] = {**message["ok"], "porter": str(folder / "porter.sock")}
@@ -80,7 +77,6 @@ def launch_elsewhere(request: Mapping[str, Any], program: list[str]) -> dict[str
     finally:
         for fd in (heard, file):
             os.close(fd)
-        listener.close()
 
 
 def _folder() -> Path:
@@ -131,41 +127,27 @@ def launched_machines() -> list[dict[str, Any]]:
             answer = json.loads((folder / _ANSWER).read_text())
         except (OSError, ValueError):
             continue  # it is being launched
-        if is_served(folder):
+        if is_served(folder / "porter.sock"):
             found.append(answer)
         else:
             shutil.rmtree(folder, ignore_errors=True)
     return found
 
 
-def is_served(folder: Path) -> bool:
-    """Whether something listens on the session socket in a machine's folder."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        try:
-            with address(folder / "porter.sock") as where:
-                probe.connect(where)
-        except OSError:
-            return False
-    return True
-
-
 def launched_status(session_socket: str) -> dict[str, bool] | None:
     """The state of a machine behind a session server, as listings have it; None if it is gone."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
-        peer.settimeout(_STATUS_PATIENCE)
-        try:
-            with address(Path(session_socket)) as where:
-                peer.connect(where)
-            request = wire.message(wire.REQUEST, op="status")
-            token = secrets.token_bytes(frames.TOKEN_BYTES)
+    request = wire.message(wire.REQUEST, op="status")
+    token = secrets.token_bytes(frames.TOKEN_BYTES)
+    try:
+        with connect(Path(session_socket), timeout=_STATUS_PATIENCE) as peer:
             peer.sendall(
                 frames.attach(token, received=0, new=True, beat=_STATUS_PATIENCE)
                 + frames.frame(frames.OPEN, 1, b"watch")
                 + frames.frame(frames.DATA, 1, request)
             )
             return _read_status(peer)
-        except (OSError, frames.FrameError, wire.WireError):
-            return None
+    except (OSError, frames.FrameError, wire.WireError):
+        return None
 
 
 def _read_status(peer: socket.socket) -> dict[str, bool] | None:
@@ -236,9 +218,7 @@ class _Node:
         self._multiplexer = multiplexer
         self._session_socket = Path(session_socket)
         self._id = machine_id
-        self._keeper = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        with address(self._session_socket.with_name("keeper.sock")) as where:
-            self._keeper.connect(where)
+        self._keeper = connect(self._session_socket.with_name("keeper.sock"))
 
     def run(self) -> None:
         carrying = threading.Thread(target=self._carry, daemon=True)
@@ -259,12 +239,9 @@ class _Node:
             self._keeper.sendall(asked)
 
     def _accept(self, number: int) -> None:
-        peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            with address(self._session_socket) as where:
-                peer.connect(where)
+            peer = connect(self._session_socket)
         except OSError:
-            peer.close()
             self._multiplexer.send(number, b"")
             return
         self._multiplexer.add(number, peer)

@@ -28,30 +28,30 @@ from pathlib import Path
 from typing import Any, cast
 
 from seer import errors
-from seer._addresses import address
 from seer._places import cache_dir, state_dir
 from seer._transient import TransientFolder
+from seer._unix_sockets import is_served, listen
 from seer.errors import HostFullError, SandboxNotFoundError, SeerError
-from seer.providers._spec import MachineSpec
+from seer.providers._spec import MachineSpec, read_spec
 from seer.providers.client._keeper import KeeperClient
 from seer.providers.local import LocalProvider, launch
 from seer.providers.local._orphans import sweep
 from seer.providers.local._record import how_it_ended, is_mounted, machines_dir, read_record
 from seer.providers.local._start import StartedKeeper
 from seer.providers.remote.onhost.launched import (
-    is_served,
     launch_elsewhere,
     launched_machines,
     launched_status,
     serve_on_node,
 )
-from seer.providers.remote.onhost.specs import read_spec
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _MAIN = "from seer.providers.remote.onhost.operations import main; main()"
 _SESSION_SERVER = "from seer_remote.session_server import main; main()"
 _EXTRA = "remote.json"
 _CODE = Path(__file__).parents[4]
+_RECORD_TIME = 10.0
+"""Seconds in which a reaper must have ended what its keeper left."""
 _STORE_LIFE = 30 * 86400
 """Seconds after which an unused copy is removed."""
 
@@ -99,7 +99,7 @@ def _start() -> dict[str, object]:
     # If something else allocates the GPUs, it has chosen already.
     given: list[int] | None = request.get("devices")
     if spec.gpu is not None and given is not None:
-        spec = replace(spec, devices=tuple(given))
+        spec = _allocated(spec, given)
     answer = asyncio.run(_start_machine(spec, request))
     try:
         _say({"ok": answer})
@@ -107,6 +107,13 @@ def _start() -> dict[str, object]:
         # The controller that asked for the machine is gone.
         asyncio.run(_end(str(answer["id"])))
     os._exit(0)
+
+
+def _allocated(spec: MachineSpec, devices: Sequence[int]) -> MachineSpec:
+    """The spec with GPUs that Ray or a launcher has chosen, in the order in which it counts."""
+    order = os.environ.get("CUDA_DEVICE_ORDER")
+    env = {**spec.env, "CUDA_DEVICE_ORDER": order} if order else spec.env
+    return replace(spec, devices=tuple(devices), env=env)
 
 
 def _own_command(operation: str) -> list[str]:
@@ -122,7 +129,9 @@ def _launched() -> None:
         if spec.gpu is not None:
             given = os.environ.get("CUDA_VISIBLE_DEVICES", "")
             numbers = [int(part) for part in given.split(",") if part.strip().isdigit()]
-            spec = replace(spec, devices=tuple(numbers[: spec.gpu_count]) or None, share_gpus=True)
+            if numbers:
+                spec = _allocated(spec, numbers[: spec.gpu_count])
+            spec = replace(spec, share_gpus=True)
         return await _start_machine(spec, request)
 
     serve_on_node(start_machine)
@@ -187,35 +196,22 @@ def _listening(
         gates: dict[str, socket.socket] = {}
         for name, path in paths.items():
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            gate = opened.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
-            with address(path) as where:
-                gate.bind(where)
             # Others cannot enter the folder; the jail sees only the socket.
-            path.chmod(0o666)
-            gate.listen(512)
-            gates[name] = gate
+            gates[name] = opened.enter_context(listen(path, 512, mode=0o666))
         yield paths, gates
 
 
 def _remove_unserved(folder: Path) -> None:
-    for path in folder.glob("*.sock"):
-        probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        with probe, contextlib.suppress(OSError):
-            with address(path) as where:
-                probe.connect(where)
-            return
-    shutil.rmtree(folder, ignore_errors=True)
+    if not any(is_served(path) for path in folder.glob("*.sock")):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _spawn_session_server(
     folder: Path, control: int, lease: float, *, gates: Mapping[str, socket.socket] | None = None
 ) -> None:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-        # A session server that was killed leaves its socket.
-        (folder / "porter.sock").unlink(missing_ok=True)
-        with address(folder / "porter.sock") as where:
-            listener.bind(where)
-        listener.listen(64)
+    # A session server that was killed leaves its socket.
+    (folder / "porter.sock").unlink(missing_ok=True)
+    with listen(folder / "porter.sock", 64) as listener:
         code = f"import sys; sys.path.insert(0, {str(_CODE)!r}); {_SESSION_SERVER}"
         numbers = (str(listener.fileno()), str(control), str(int(lease * 1000)))
         named = [f"{name}={gate.fileno()}" for name, gate in (gates or {}).items()]
@@ -245,7 +241,7 @@ def _find(machine_id: str) -> dict[str, object]:
         if known is None:
             raise SandboxNotFoundError(f"no sandbox {machine_id!r} runs on this host") from None
         raise SandboxNotFoundError(f"sandbox {machine_id!r} is not running: {known[0]}") from None
-    if not is_served(folder):
+    if not is_served(folder / "porter.sock"):
         _spawn_session_server(folder, -1, record.lease)
     return _answer(folder)
 
@@ -265,8 +261,24 @@ def _list() -> list[dict[str, object]]:
 
 
 def _ended(machine_id: str) -> str | None:
-    known = how_it_ended(machine_id)
-    return known[0] if known is not None else None
+    """The reason of a machine's end; None if it still runs, or nothing is known.
+
+    After a keeper is killed, its reaper needs a moment to record that. If both were killed, this
+    cleans up in their place.
+    """
+    folder = machines_dir() / machine_id
+    deadline = time.monotonic() + _RECORD_TIME
+    while True:
+        if folder.is_dir():
+            sweep(machine_id)
+        # Looked up first, because a folder is removed after the reason is recorded.
+        gone = not folder.is_dir()
+        known = how_it_ended(machine_id)
+        if known is not None:
+            return known[0]
+        if gone or is_served(folder / "keeper.sock") or time.monotonic() > deadline:
+            return None
+        time.sleep(0.02)
 
 
 # --- copies of the controller's files ------------------------------------------------------------

@@ -12,7 +12,6 @@ over; if no session comes, the server closes it. NAME=FD are listening sockets o
 program in the machine connects to one of them, the connection becomes a stream to the controller.
 """
 
-# pathlib would be most of what this process imports.
 from __future__ import annotations
 
 import errno
@@ -176,7 +175,7 @@ class SessionServer:
         except BlockingIOError:
             return
         except OSError:
-            pass  # the same as the end
+            pass  # A broken connection means that the keeper has ended.
         self._epoll.unregister(self._watch.fileno())
         self._ended_at = time.monotonic()
 

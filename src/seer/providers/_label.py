@@ -1,0 +1,56 @@
+"""A machine's label: what it is for, in one line that every provider can keep.
+
+`seer ps` reads it: `scoped pid 4711 my-study/main.py model_0`.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+_FORM = re.compile(
+    r"(?P<kind>\S+) pid (?P<pid>\d+)(?: (?P<program>.*?\.py)(?!\S))?(?: (?P<models>.*))?"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Label:
+    """What a label says."""
+
+    kind: str
+    """`scoped`, `sandbox` or `session`; the whole label if Seer did not write it."""
+    pid: int | None = None
+    """The process that started the machine."""
+    program: str = ""
+    """The last folder and the name of the program's file."""
+    models: str = ""
+
+
+def write_label(kind: str, models: Sequence[str] = ()) -> str:
+    """The label of a machine that this process starts."""
+    parts = [kind, f"pid {os.getpid()}", _program(), *models]
+    return " ".join(part for part in parts if part)
+
+
+def read_label(text: str) -> Label:
+    """What a label says, as far as it can be told."""
+    found = _FORM.fullmatch(text)
+    if found is None:
+        return Label(kind=text)
+    return Label(
+        kind=found["kind"],
+        pid=int(found["pid"]),
+        program=found["program"] or "",
+        models=found["models"] or "",
+    )
+
+
+def _program() -> str:
+    """The file that this process runs; for a command of Seer, the file that it was given."""
+    name, *arguments = sys.argv or [""]
+    if Path(name).name in ("seer", "__main__.py"):
+        name = next((item for item in arguments if item.endswith(".py")), "")
+    file = Path(name)
+    return f"{file.absolute().parent.name}/{file.name}" if file.suffix == ".py" else ""
