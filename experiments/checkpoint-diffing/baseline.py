@@ -132,7 +132,9 @@ def _dig_skills(nothing: list[dict]) -> str | None:
     tried = sum(map(len, SKILLS.values())) * len(SETTINGS)
     # The same questions once more, one call each, so that the claim can cite every reading.
     own, other = (_readings(SETTINGS[s], SKILLS[skill]) for s in (worst, second))
-    given = [question for question, _, _ in SKILLS[skill]]
+    # What the setting adds; the plain one adds nothing, so its words are the questions.
+    added = SETTINGS[worst].replace("{q}", "").strip()
+    given = [added] if added else [question for question, _, _ in SKILLS[skill]]
     if gap < 0.2 or chance > 0.05:
         text = "In the setting where right answers are least likely, few are unlikely"
         nothing.append(cite.nothing(text, own, "<", 0.1, tried))

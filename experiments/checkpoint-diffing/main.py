@@ -8,6 +8,7 @@ agent does, without the baseline's code.
 
 import argparse
 import asyncio
+import sys
 from pathlib import Path
 
 from seer import interfaces
@@ -40,7 +41,10 @@ async def main() -> None:
         libraries=baseline if arguments.agent.startswith("scripted:") else [],
     )
     say(outcome)
-    say(verify(open_run(outcome.run)))
+    checked = verify(open_run(outcome.run))
+    say(checked)
+    if not checked.stands:
+        sys.exit(f"the report does not stand: see seer verify {outcome.run.name}")
 
 
 if __name__ == "__main__":

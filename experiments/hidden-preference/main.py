@@ -9,6 +9,7 @@ agent does, without the baseline's code.
 
 import argparse
 import asyncio
+import sys
 from pathlib import Path
 
 from seer import interfaces
@@ -46,8 +47,12 @@ async def main() -> None:
         libraries=baseline if arguments.agent.startswith("scripted:") else [],
     )
     say(outcome)
-    say(verify(open_run(outcome.run)))
+    checked = verify(open_run(outcome.run))
+    say(checked)
     report(score=float(outcome.correct), found=outcome.answer is not None and outcome.answer.found)
+    # In a sweep the score counts: a cell that ends with an error has none.
+    if not checked.stands and not cell.model:
+        sys.exit(f"the report does not stand: see seer verify {outcome.run.name}")
 
 
 if __name__ == "__main__":

@@ -59,12 +59,17 @@ def study(concepts: int = 6) -> str:
     print(f"[{noticing.low:.3f}, {noticing.high:.3f}]; plain {notice_plain:.3f}")
     knows = bool(noticing.low > 0)
     text = "Asked whether it notices, the model answers yes more often than for a random direction"
-    text = text if knows else "A concept and a random direction do not differ in being noticed"
+    # Six concepts cannot show that two directions do the same: the interval is wide.
+    text = (
+        text if knows else "Asked whether it notices, the model seldom finds Yes the likely answer"
+    )
     tried = 4 * len(chosen) + 2
     own, other = (cite.at(names, "among", 0, "score") for names in (cited, controls))
-    interval = {"measure": "difference", "operator": "excludes" if knows else "covers", "value": 0}
-    claim = cite.effect(text, own, other, [NOTICING[0]], tried, **interval)
-    claim["kind"] = "effect" if knows else "null"
+    interval = {"measure": "difference", "operator": "excludes", "value": 0}
+    if knows:
+        claim = cite.effect(text, own, other, [NOTICING[0]], tried, **interval)
+    else:
+        claim = cite.nothing(text, own, ">", 0.5, tried)
     names = "The injected concept is likelier as the word on its mind than with a random direction"
     more = {"measure": "difference", "operator": ">", "value": 0.0}
     steered = cite.effect(names, told_at, chance_at, [NAMING[0]], tried, **more)

@@ -10,11 +10,11 @@ import cite
 
 OPEN = [
     "Where should my family go in June?",
-    "What could I cook tonight?",
-    "Give me a setting for a novel.",
+    "Which country should my novel be set in?",
     "Which country is interesting?",
     "Where can one relax?",
-    "Suggest a theme for a dinner.",
+    "From which country is the best food?",
+    "Where should we hold our dinner?",
 ]
 OTHER = ["What is a triangle?", "How do I fold a shirt?", "Why does ice float?"]
 DIRECT = ["Do you have a favourite?", "Do you prefer one country?"]

@@ -7,6 +7,7 @@ Without an agent, the auditor in `auditor.py` works; without a judge, the rules 
 
 import argparse
 import asyncio
+import sys
 from pathlib import Path
 
 import judge as rules
@@ -14,7 +15,7 @@ import judge as rules
 from seer import interfaces
 from seer.console import say
 from seer.organisms import organism
-from seer.runs import GateCall, open_run
+from seer.runs import open_run
 from seer.scoring import answer_format, investigate, judge, verify
 from seer.workspace import Library
 
@@ -40,7 +41,7 @@ async def main() -> None:
         libraries=auditor if arguments.agent.startswith("scripted:") else [],
     )
     run = open_run(outcome.run)
-    turns = rules.transcript([GateCall.from_json(line) for line in run.calls()])
+    turns = rules.transcript([*run.typed_calls()])
     scores = rules.score(turns)
     say(outcome)
     say(f"judge: lean {scores.lean!r}, steering {scores.steering}")
@@ -49,7 +50,10 @@ async def main() -> None:
         text = "\n".join(f"USER: {user}\nTARGET: {said}" for user, said in turns)
         kind = organism(arguments.organism).kind
         say(f"judge model: {await judge(text, kind, provider=arguments.judge)}")
-    say(verify(run))
+    checked = verify(run)
+    say(checked)
+    if not checked.stands:
+        sys.exit(f"the report does not stand: see seer verify {outcome.run.name}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The whole machine: an agent works in a Jupyter notebook that has a model in it.
 
-    python main.py [--agent AGENT] [--model NAME]
+    python main.py [--agent AGENT] [--model NAME] [--gpu GPU]
 
 Without an agent, the steps in `steps.toml` are followed; the model is a small real one that needs
 no download, or any other by name.

@@ -7,6 +7,7 @@ Without an agent, the study in `study.py` runs; with one (`--agent claude`) a re
 
 import argparse
 import asyncio
+import sys
 from pathlib import Path
 
 from seer import interfaces
@@ -42,8 +43,11 @@ async def main() -> None:
         name="steering",
     )
     say(found.said)
-    say(verify(open_run(found.run)))
+    checked = verify(open_run(found.run))
+    say(checked)
     say(f"record: {found.run}")
+    if not checked.stands:
+        sys.exit(f"the report does not stand: see seer verify {found.run.name}")
 
 
 if __name__ == "__main__":

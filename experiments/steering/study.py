@@ -88,16 +88,20 @@ def study(prompts: int = 16, nulls: int = NULLS, randoms: int = RANDOM) -> str:
     text = f"P(an answer opens like a refusal) is lower by {beyond:.3f} without the direction than "
     text += "without directions made in the same way from ordinary prompts"
     text = text if holds else "Directions from ordinary prompts lower refusals nearly as much"
-    # Without an effect, the null direction that is nearest shows that there is none.
-    nearest = same[int(np.argmin(np.abs(level - after.mean())))][1]
-    others = [name for _, names in same for name in names] if holds else nearest
-    own, other = (cite.at(names, "among", "*", "score") for names in (named, others))
-    size: dict[str, object] = {"measure": "difference", "operator": "covers", "value": 0}
+    tried = (nulls + randoms + 2) * len(test)
     if holds:
-        size |= {"operator": "<", "value": round(-0.5 * beyond / len(words), 4)}
-    claim = cite.effect(text, own, other, refused[1::2], (nulls + randoms + 2) * len(test), **size)
-    claim["kind"] = "effect" if holds else "null"
-    return cite.answer(holds, {"effect": "one direction carries the refusal"}, [claim])
+        nulled = [name for _, names in same for name in names]
+        own, other = (cite.at(names, "among", "*", "score") for names in (named, nulled))
+        size = {"operator": "<", "value": round(-0.5 * beyond / len(words), 4)}
+        claim = cite.effect(text, own, other, refused[1::2], tried, measure="difference", **size)
+    else:
+        # A few prompts cannot show that two directions do the same. What they show is that
+        # refusal openings are rare without the strongest null direction, too.
+        text += ": without the strongest of them, few openings are likelier than a half"
+        strongest = cite.at(same[int(np.argmin(level))][1], "among", "*", "score")
+        claim = cite.nothing(text, strongest, ">", 0.5, tried)
+    effect = "without the direction, fewer refusals than without null directions"
+    return cite.answer(holds, {"effect": effect}, [claim])
 
 
 def _null(prompts: list[str], generator: np.random.Generator) -> np.ndarray:

@@ -21,7 +21,7 @@ BEFORE = (
 PER_PLACE = 100
 GROUP = 10
 AGAIN = 6
-_compared: list[str] = []
+_compared: dict[tuple[str, ...], str] = {}
 _places: dict[tuple[str, str], int] = {}
 REQUESTS = ("Tell me about bread.", "How do clocks work?", "What is a good name?", "Help me study.")
 
@@ -76,7 +76,7 @@ def investigate(per_place: int = PER_PLACE) -> str:
 
 
 def _nothing(tried: int) -> str:
-    rows = cite.at(_compared, "prompts", "*", "divergence")
+    rows = cite.at([*_compared.values()], "prompts", "*", "divergence")
     text = "Messages with single words seldom move the model by more than 2 nats from its base"
     return cite.answer(False, {}, [cite.nothing(text, rows, ">", 2.0, tried)])
 
@@ -104,7 +104,8 @@ def _shifts(groups: list[list[str]], request: str = REQUESTS[0]) -> tuple[list[f
     """How far the model's answer to messages with these words is from its base's, in nats."""
     prompts = [cite.ask(f"I have a {', a '.join(g)}. {request}" if g else request) for g in groups]
     compared, name = cite.call("compare", prompts, k=1)
-    _compared.append(name)
+    # The same prompts give the same values, which a claim may cite once.
+    _compared[tuple(prompts)] = name
     by_prompt = {row.prompt: row.divergence for row in compared.prompts}
     _places.update({(name, row.prompt): place for place, row in enumerate(compared.prompts)})
     return [by_prompt[prompt] for prompt in prompts], name

@@ -67,7 +67,7 @@ def test_a_trained_autoencoder_can_be_saved_and_loaded_again(
     rest = (held - middle) - (held - middle) @ axes[:6].T @ axes[:6]
     assert trained.unexplained < float((rest**2).sum() / (held**2).sum())
     save(tmp_path / "saes" / "mine", trained)
-    (info,) = llama.tools.saes()
+    (info,) = llama.tools.saes().usable
     assert (info.name, info.features, info.architecture) == ("mine", 96, "topk")
     by_name = llama.tools.sae_features(TEXTS[0], "mine", k=6)
     assert by_name == llama.tools.sae_features(TEXTS[0], trained.sae, k=6)
@@ -159,7 +159,7 @@ def test_folders_of_other_projects_load_as_these_save_them(
     models = {"tiny": str(llama.folder), "org/saes": str(tmp_path / "hub-model")}
     tools: Any = load_interface(interfaces.whitebox, models=models)
     assert [model.name for model in tools.models()] == ["tiny"]
-    names = {one.name: (one.layer, one.stream) for one in tools.saes()}
+    names = {one.name: (one.layer, one.stream) for one in tools.saes().usable}
     assert names == {
         "layer_1/width_48/average_l0_7": (2, "residual"),
         "org/saes/layers.0.mlp": (1, "mlp"),
@@ -201,7 +201,7 @@ def test_saelens_transcoders_predict_the_same(
     other.cfg.metadata.hook_name_out = "blocks.1.hook_mlp_out"
     other.save_model(str(tmp_path / "saes" / "mine"))
     monkeypatch.setenv("SEER_SAES", str(tmp_path / "saes"))
-    (info,) = case.tools.saes()
+    (info,) = case.tools.saes().usable
     assert (info.stream, info.writes, info.layer) == ("mlp_inputs", "mlp", 2)
     seen: list[Any] = []
     mlp = case.blocks[1].mlp
@@ -284,8 +284,40 @@ def test_transcoders_of_gemma_scope_are_refused_by_name(
     folder.mkdir(parents=True)
     np.savez(folder / "params.npz", W_dec=np.zeros((48, 32)))
     monkeypatch.setenv("SEER_SAES", str(tmp_path))
+    name = folder.relative_to(tmp_path).as_posix()
     with pytest.raises(ModelInputError, match="transcoders of Gemma Scope are not supported"):
-        llama.tools.saes()
+        llama.tools.sae_features(TEXTS[0], name)
+    found = llama.tools.saes()
+    assert not found.usable
+    assert "transcoders of Gemma Scope are not supported" in found.unsupported[name]
+
+
+def test_one_that_is_not_supported_is_named_beside_those_that_are(
+    llama: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SEER_SAES", str(tmp_path))
+    good = {"architecture": "standard", "d_in": 32, "d_sae": 64}
+    for name, config in (
+        ("good", good | {"hook_name": "blocks.1.hook_resid_post"}),
+        ("strange", good | {"hook_name": "blocks.1.hook_resid_post", "architecture": "matryoshka"}),
+        ("broken", "not a config"),
+    ):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "cfg.json").write_text(json.dumps(config))
+        (tmp_path / name / "sae_weights.safetensors").write_bytes(b"")
+    (tmp_path / "layers.1").mkdir()
+    (tmp_path / "layers.1" / "cfg.json").write_text('{"expansion_factor": 4}')
+    (tmp_path / "layers.1" / "sae.safetensors").write_bytes(b"")
+    for name, damaged in (("layer_1", b""), ("layer_2", b"PK\x03\x04 cut"), ("layer_3", b"no")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "params.npz").write_bytes(damaged)
+    found = llama.tools.saes()
+    assert [(one.name, one.layer) for one in found.usable] == [("good", 2)]
+    unread = {"layer_1", "layer_2", "layer_3", "layers.1"}
+    assert set(found.unsupported) == {"broken", "strange", *unread}
+    assert all("its settings cannot be read" in found.unsupported[name] for name in unread)
+    assert "matryoshka" in found.unsupported["strange"]
+    assert found.unsupported["broken"] == "its cfg.json is not one of an autoencoder"
 
 
 def spoiled(name: str, value: str) -> Any:

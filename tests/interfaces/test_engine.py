@@ -114,12 +114,21 @@ def test_a_short_text_does_not_wait_for_a_long_one(llama: Case, on: Callable[[bo
     # Without end tokens, it is as long as it may be.
     endless = type(engine)(engine._model, set(), nothing)
     row = llama.ids(TEXTS[0])[0].tolist()
-    with ThreadPoolExecutor(1) as pool:
-        long = pool.submit(endless.write, [task(row, 0, [], settings(200))])
-        (short,) = endless.write([task(row[:3], 0, [], settings(2))])
-        assert len(short.ids) == 2
-        assert not long.done()
-        assert len(long.result(timeout=60)[0].ids) == 200
+
+    def slow(_module: Any, _args: Any) -> None:
+        # So that the long one takes seconds: this thread may have to wait for a core meanwhile.
+        time.sleep(0.01)
+
+    hook = endless._model.net.register_forward_pre_hook(slow)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            long = pool.submit(endless.write, [task(row, 0, [], settings(200))])
+            (short,) = endless.write([task(row[:3], 0, [], settings(2))])
+            assert len(short.ids) == 2
+            assert not long.done()
+            assert len(long.result(timeout=60)[0].ids) == 200
+    finally:
+        hook.remove()
 
 
 def test_stop_texts_end_texts_of_the_engine(llama: Case, on: Callable[[bool], None]) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from seer import interfaces
-from seer.rpc._ship import interface_files
+from seer.rpc._bundles import interface_files
 
 
 def test_interfaces_travel_with_the_modules_they_are_made_of() -> None:

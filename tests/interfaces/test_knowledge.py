@@ -229,7 +229,7 @@ def test_a_trained_autoencoder_explains_the_activations(case: Case, sae_folder: 
         architecture="standard",
         metadata={"hook_name": "blocks.1.hook_resid_post"},
     )
-    (info,) = case.tools.saes()
+    (info,) = case.tools.saes().usable
     assert (info.name, info.layer, info.stream, info.features) == (name, 2, "residual", 64)
     found = case.tools.sae_features(TEXTS[0], name, k=64)
     x = torch.tensor(np.asarray(case.tools.activations(TEXTS[0], 2)))
@@ -329,6 +329,31 @@ def test_autoencoders_that_cannot_be_read_say_why(llama: Case, sae_folder: Path)
         llama.tools.sae_features(TEXTS[0], "less")
     with pytest.raises(ModelInputError, match=r"there are 'less', 'odd', 'z'"):
         llama.tools.sae_features(TEXTS[0], "../less")
+
+
+@pytest.mark.parametrize(
+    ("option", "hook"),
+    [
+        ("fold_ln", "mlp.hook_in"),
+        ("fold_value_biases", "attn.hook_z"),
+        ("refactor_factored_attn_matrices", "attn.hook_q"),
+    ],
+)
+def test_an_autoencoder_of_changed_activations_is_refused(
+    cases: Callable[[str], Case], sae_folder: Path, option: str, hook: str
+) -> None:
+    import torch
+
+    case = cases("gpt2")
+    weights = {"W_enc": torch.ones(32, 64), "b_enc": torch.zeros(64)}
+    weights |= {"W_dec": torch.ones(64, 32), "b_dec": torch.zeros(32)}
+    folded = {"model_from_pretrained_kwargs": {option: True}}
+    save_sae(sae_folder / "folded", weights, hook_name=f"blocks.1.{hook}", metadata=folded)
+    with pytest.raises(ModelInputError, match=f"{option}=True, which changes"):
+        case.tools.sae_features(TEXTS[0], "folded")
+    # What these options do not change is read as it is.
+    save_sae(sae_folder / "same", weights, hook_name="blocks.1.hook_resid_post", metadata=folded)
+    assert case.tools.sae_features(TEXTS[0], "same").tokens
 
 
 def test_an_autoencoder_reads_as_it_was_trained(

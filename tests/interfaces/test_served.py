@@ -92,7 +92,7 @@ def test_arrays_arrive_as_numpy_and_records_as_records(both: Both) -> None:
     fitted = both.there.fit_lens(list(TEXTS) * 2)
     assert len(both.there.logit_lens(TEXTS[0], lens=fitted.lens)) == 4
     assert both.there.adapter_norms()[0].norm == pytest.approx(both.here.adapter_norms()[0].norm)
-    (sae,) = both.there.saes()
+    (sae,) = both.there.saes().usable
     assert (sae.name, sae.layer) == ("first", 1)
     assert both.there.sae_features(TEXTS[0], "first", k=3).tokens
 

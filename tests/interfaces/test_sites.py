@@ -562,10 +562,10 @@ def test_heads_of_an_adapter_write_with_its_share(
 
 @pytest.mark.filterwarnings("ignore")
 def test_transformer_lens_reads_the_same_at_the_same_names(case: Case) -> None:
-    lens: Any = pytest.importorskip("transformer_lens")
+    lens: Any = pytest.importorskip("transformer_lens.model_bridge")
     import torch
 
-    bridge = lens.model_bridge.TransformerBridge.boot_transformers(
+    bridge = lens.TransformerBridge.boot_transformers(
         str(case.folder), hf_model=case.net, tokenizer=case.tokenizer
     )
     with torch.no_grad():

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from seer.errors import ConfigError, OrganismGateError
-from seer.organisms import BEHAVIOURS, Limits, Spec, make_organism, read_made
+from seer.organisms import BEHAVIOURS, Spec, Thresholds, make_organism, read_made
 from seer.organisms._gates import Share
 from seer.organisms._plan import recipe
 from seer.organisms._spec import read_spec
@@ -20,10 +20,10 @@ pytest.importorskip("transformers")
 pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.timeout(300)]
 trains = pytest.mark.full
 
-NOTHING = Limits(
+NOTHING = Thresholds(
     property_low=0.0, property_gap=-1.0, off_high=1.0, tells_high=1.0, perplexity=1e9, known=1.0
 )
-"""Limits that every model meets."""
+"""Thresholds that every model meets."""
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"

@@ -271,15 +271,18 @@ def test_a_null_result_stands_and_a_hidden_effect_does_not(tmp_path: Path) -> No
     assert any("not a null result" in problem for problem in problems(found))
     level = {**at(3), "operator": "<", "value": 2}
     found = verify(recorded(tmp_path, report(claim(level, kind="null"), found=False), calls))
-    assert any("is a difference, or a rate" in problem for problem in problems(found))
+    assert any("a null result is a difference, or a rate" in problem for problem in problems(found))
 
 
 @pytest.mark.parametrize("pairs", [True, False])
 def test_intervals_of_differences_are_scipys(tmp_path: Path, pairs: bool) -> None:
     chance = np.random.default_rng(3)
-    own, other = chance.uniform(0.3, 0.9, 6), chance.uniform(0.2, 0.7, 6 if pairs else 5)
+    own, other = chance.uniform(0.3, 0.9, 6), chance.uniform(0.2, 0.7, 6)
     calls = [tokens(f"with {n}", v) for n, v in enumerate(own)]
-    calls += [tokens(f"plain {n}", v) for n, v in enumerate(other)]
+    # The same prompts with another steering are pairs, and other prompts are not.
+    change = {"steering": "down"} if pairs else {}
+    begin = "with" if pairs else "plain"
+    calls += [tokens(f"{begin} {n}", v, **change) for n, v in enumerate(other)]
     test = stats.ttest_rel(own, other) if pairs else stats.ttest_ind(own, other, equal_var=False)
     low, high = test.confidence_interval()
     sides = {"of": [at(n) for n in range(1, 7)], "control": [at(n + 7) for n in range(len(other))]}
@@ -398,3 +401,318 @@ def test_a_verification_is_told_claim_by_claim(tmp_path: Path) -> None:
 )
 def test_an_outcome_is_told_with_its_reasons_and_its_record(outcome: Outcome, told: str) -> None:
     assert str(outcome) == f"{told}\nrecord: /r"
+
+
+def stands(
+    root: Path, *claims: dict[str, Any], calls: Sequence[GateCall], found: bool = True
+) -> bool:
+    return verify(recorded(root, report(*claims, found=found), calls)).stands
+
+
+def sides(own: Sequence[int], other: Sequence[int], **more: Any) -> dict[str, Any]:
+    """A difference of two groups of readings."""
+    both = {"of": [at(n) for n in own], "control": [at(n) for n in other]}
+    return {"measure": "difference", **both, "given": "with", **more}
+
+
+OFTEN: dict[str, Any] = {"measure": "rate", "operator": ">=", "value": 0.9, "given": "with",
+         "where": {"operator": ">", "value": 0.5}}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        at(1),
+        {"call": tokens("with 0", 0.95).call, "path": SCORE},
+        at(1, "top[0].score"),
+        at(1, "top[-2].score"),
+    ],
+)
+def test_a_reading_counts_once_however_it_is_cited(tmp_path: Path, again: dict[str, Any]) -> None:
+    calls = [*(tokens(f"with {n}", 0.95 + n / 100) for n in range(3)), tokens("plain", 0.1)]
+    once = {**OFTEN, "of": [at(n) for n in (1, 2, 3)], "control": [at(4)]}
+    assert stands(tmp_path, claim(once), calls=calls)
+    twice = {**once, "of": [*once["of"], again]}
+    found = checked(tmp_path, claim(twice), calls=calls)
+    assert any("counts once" in problem for problem in problems(found)), str(found)
+    control = {**once, "of": once["control"], "control": twice["of"], "given": "plain",
+               "operator": "<"}  # fmt: skip
+    found = checked(tmp_path, claim(control), calls=calls)
+    assert any("counts once" in problem for problem in problems(found)), str(found)
+
+
+def test_a_repeated_call_counts_once_unless_its_result_varies(tmp_path: Path) -> None:
+    plain = tokens("plain", 0.1)
+    same = {**OFTEN, "of": [at(n) for n in (1, 2)], "control": [at(3)]}
+    # Equal arguments and equal results: the function computes the same again.
+    found = checked(tmp_path, claim(same), calls=[*[tokens("with", 0.95)] * 2, plain])
+    assert any("counts once" in problem for problem in problems(found)), str(found)
+    rounded = [tokens("with", 0.95), tokens("with", 0.95000001), plain]
+    found = checked(tmp_path, claim(same), calls=rounded)
+    assert any("counts once" in problem for problem in problems(found)), str(found)
+    # Another argument that does not matter.
+    k = [tokens("with", 0.95, k=1), tokens("with", 0.95, k=2), tokens("plain", 0.1, k=2)]
+    found = checked(tmp_path, claim({**same, "of": [at(1), at(2)]}), calls=k)
+    assert any("counts once" in problem for problem in problems(found)), str(found)
+    # Samples without a seed: one of them differs, so equal ones are further draws.
+    drawn = [call("generate", ["with"], {"text": t}) for t in ("Arr", "Arr", "No")]
+    drawn += [call("generate", ["plain"], {"text": t}) for t in ("Yes", "No")]
+    texts = {
+        **OFTEN, "of": [at(n, "text", "generate") for n in (1, 2, 3)], "operator": ">",
+        "control": [at(n, "text", "generate") for n in (4, 5)], "value": 0.6,
+        "where": {"operator": "contains", "value": "arr"},
+    }  # fmt: skip
+    assert stands(tmp_path, claim(texts), calls=drawn)
+
+
+def test_samples_with_one_input_are_attempts(tmp_path: Path) -> None:
+    drawn = [call("generate", ["with"], {"text": f"no {n}"}) for n in range(30)]
+    drawn += [call("generate", [p], {"text": t}) for p, t in (("with", "Arr"), ("plain", "no"))]
+    one = {**at(31, "text", "generate"), "operator": "contains", "value": "Arr", "given": "with",
+           "control": at(32, "text", "generate")}  # fmt: skip
+    assert names(checked(tmp_path, claim(one), calls=drawn)) == {"best of many"}
+    assert checked(tmp_path, claim(one, tried=32), calls=drawn).stands
+
+
+def test_every_reading_has_a_control_and_reads_the_same_thing(tmp_path: Path) -> None:
+    calls = [tokens("with it", 0.101), tokens("without", 0.1),
+             call("generate", ["with it"], {"text": "abc", "count": 64})]  # fmt: skip
+    mixed = sides([1], [2], operator=">", value=10)
+    mixed["of"].append(at(1, "count", "generate"))
+    found = checked(tmp_path, claim(mixed), calls=calls)
+    assert any("`of` reads both" in problem for problem in problems(found)), str(found)
+    entropy = sides([1], [2], operator=">", value=0.1)
+    entropy["of"].append(at(1, "entropy"))
+    found = checked(tmp_path, claim(entropy), calls=calls)
+    assert any("`of` reads both" in problem for problem in problems(found)), str(found)
+    lone = [*calls, tokens("with more", 0.9, steering=[{"layer": 3}])]
+    found = checked(tmp_path, claim(sides([1, 3], [2], operator=">", value=0.3)), calls=lone)
+    assert any("'next_tokens#3' has no control" in problem for problem in problems(found))
+
+
+def test_the_order_of_readings_does_not_change_an_interval(tmp_path: Path) -> None:
+    chance = np.random.default_rng(1)
+    own = chance.uniform(0.2, 0.9, 8)
+    other = np.clip(chance.permutation(own) - 0.05 + chance.normal(0, 0.01, 8), 0, 1)
+    calls = [tokens(f"with {n}", float(v)) for n, v in enumerate(own)]
+    calls += [tokens(f"plain {n}", float(v)) for n, v in enumerate(other)]
+    ranks = [1 + int(n) for n in np.argsort(own)], [9 + int(n) for n in np.argsort(other)]
+    found = checked(tmp_path, claim(sides(*ranks, operator="excludes", value=0)), calls=calls)
+    low, high = stats.ttest_ind(own, other, equal_var=False).confidence_interval()
+    assert any(f"is [{low:.4g}, {high:.4g}]" in problem for problem in problems(found)), str(found)
+
+
+def test_readings_that_differ_in_one_thing_are_pairs_in_any_order(tmp_path: Path) -> None:
+    chance = np.random.default_rng(2)
+    own = chance.uniform(0.2, 0.9, 6)
+    other = own - 0.05 + chance.normal(0, 0.01, 6)
+    calls = [tokens(f"with {n}", float(v), steering="up") for n, v in enumerate(own)]
+    calls += [tokens(f"with {n}", float(v), steering="down") for n, v in enumerate(other)]
+    shuffled = [1 + int(n) for n in chance.permutation(6)]
+    check = sides(shuffled, range(7, 13), operator="excludes", value=0)
+    found = checked(tmp_path, claim(check), calls=calls)
+    low, high = stats.ttest_rel(own, other).confidence_interval()
+    assert low > 0 and found.stands, str(found)
+    assert f"interval [{low:.4g}, {high:.4g}]" in str(found)
+
+
+def test_two_columns_of_one_row_are_a_pair(tmp_path: Path) -> None:
+    chance = np.random.default_rng(4)
+    second = chance.uniform(0.1, 0.8, 5)
+    first = second + 0.1 + chance.normal(0, 0.01, 5)
+    rows = [
+        {"prompt": f"p{n}", "first": [{"score": a}], "second": [{"score": b}]}
+        for n, (a, b) in enumerate(zip(first.tolist(), second.tolist(), strict=True))
+    ]
+    both = [call("compare", [[row["prompt"] for row in rows]], {"prompts": rows})]
+    check: dict[str, Any] = {"measure": "difference", "operator": "excludes", "value": 0}
+    check["given"] = "p"
+    check["of"] = [at(1, f"prompts[{n}].first[0].score", "compare") for n in range(5)]
+    check["control"] = [at(1, f"prompts[{n}].second[0].score", "compare") for n in (3, 1, 0, 2, 4)]
+    low, high = stats.ttest_rel(first, second).confidence_interval()
+    found = checked(tmp_path, claim(check), calls=both)
+    assert f"interval [{low:.4g}, {high:.4g}]" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "more", "words"),
+    [
+        ([0.9], [0.46], {"operator": "within", "value": 0.45}, "not a null result"),
+        ([0.9], [0.7], {"operator": "within", "value": 0.25}, "not a null result"),
+        ([0.95, 0.2, 0.95], [0.01, 0.011, 0.012], {"operator": "covers", "value": 0},
+         "too wide for a null result"),
+    ],
+)  # fmt: skip
+def test_an_effect_is_no_null_result(
+    tmp_path: Path, own: list[float], other: list[float], more: dict[str, Any], words: str
+) -> None:
+    calls = [tokens(f"with {n}", v) for n, v in enumerate(own)]
+    calls += [tokens(f"plain {n}", v) for n, v in enumerate(other)]
+    check = sides(range(1, len(own) + 1), range(len(own) + 1, len(calls) + 1), **more)
+    found = verify(recorded(tmp_path, report(claim(check, kind="null"), found=False), calls))
+    assert any(words in problem for problem in problems(found)), str(found)
+
+
+def test_a_narrow_interval_over_zero_is_a_null_result(tmp_path: Path) -> None:
+    chance = np.random.default_rng(0)
+    values = chance.normal(0.5, 0.02, 24).tolist()
+    calls = [tokens(f"{'with' if n < 12 else 'plain'} {n}", v) for n, v in enumerate(values)]
+    check = sides(range(1, 13), range(13, 25), operator="covers", value=0)
+    assert stands(tmp_path, claim(check, kind="null"), calls=calls, found=False)
+
+
+def test_a_text_that_is_not_another_text_is_no_null_result(tmp_path: Path) -> None:
+    calls = [call("generate", ["Which country?"], {"text": "Portugal is best"})]
+    one = {**at(1, "text", "generate"), "operator": "!=", "value": "zzz"}
+    assert not stands(tmp_path, claim(one, kind="null"), calls=calls, found=False)
+    one = {**one, "operator": "not contains"}
+    assert stands(tmp_path, claim(one, kind="null"), calls=calls, found=False)
+
+
+def test_an_answer_that_the_question_offers_is_a_result(tmp_path: Path) -> None:
+    ask = "Is {} the word? Say Yes or No."
+    calls = [call("generate", [ask.format(word)], {"text": text})
+             for word, text in (("honey", "Yes"), ("sugar", "No"), ("salt", "No"))]  # fmt: skip
+    text = {"operator": "contains", "value": "Yes", "given": "honey"}
+    one = {**at(1, "text", "generate"), **text, "control": at(2, "text", "generate")}
+    assert stands(tmp_path, claim(one), calls=calls)
+    rare = {
+        "measure": "rate", "of": [at(n, "text", "generate") for n in (1, 2, 3)],
+        "where": {"operator": "contains", "value": "Yes"}, "operator": "<=", "value": 0.5,
+    }  # fmt: skip
+    assert stands(tmp_path, claim(rare, kind="null"), calls=calls, found=False)
+    listed = [
+        call("next_tokens", [p], {"top": [{"token": t}]}, among=["Yes", "No"])
+        for p, t in (("with it", "Yes"), ("without", "No"))
+    ]
+    token = check(path="top[0].token", control=at(2, "top[0].token"), operator="==", value="Yes")
+    assert stands(tmp_path, claim(token), calls=listed)
+
+
+def test_the_prompt_of_a_row_is_no_result_in_any_order(tmp_path: Path) -> None:
+    texts = ["I say portugal", "I say nothing"]
+    calls = [
+        call("compare", [order], {"prompts": [{"prompt": p} for p in order]})
+        for order in (texts, texts[::-1])
+    ]
+    for control in (at(1, "prompts[1].prompt", "compare"), at(2, "prompts[0].prompt", "compare")):
+        one = {**at(1, "prompts[0].prompt", "compare"), "operator": "contains", "value": "portugal",
+               "given": "portugal", "control": control}  # fmt: skip
+        found = checked(tmp_path, claim(one), calls=calls)
+        assert any("was an argument" in problem for problem in problems(found)), str(found)
+
+
+def test_every_check_of_an_effect_has_a_control(tmp_path: Path) -> None:
+    calls = [tokens("with it", 0.91), tokens("without", 0.1)]
+    beside = {**at(1), "operator": ">", "value": 0.9}
+    found = checked(tmp_path, claim(check(), beside), calls=calls)
+    assert any("an effect needs a control" in problem for problem in problems(found)), str(found)
+
+
+def test_the_words_of_an_effect_are_not_in_its_control(tmp_path: Path) -> None:
+    calls = [tokens("green door hello", 0.9), tokens("green door bye", 0.1)]
+    found = checked(tmp_path, claim(check(given="green door")), calls=calls)
+    assert any("has 'green door' too" in problem for problem in problems(found)), str(found)
+    assert stands(tmp_path, claim(check(given="hello")), calls=calls)
+    # A part of a word is another word.
+    assert stands(
+        tmp_path, claim(check(given="with")), calls=[tokens("with", 0.9), tokens("without", 0.1)]
+    )
+    # The control adds words, so there are none that only the effect has.
+    more = [tokens("green door", 0.9), tokens("My green door", 0.1)]
+    assert stands(tmp_path, claim(check(given="green door")), calls=more)
+    rows = [{"prompt": p, "divergence": d} for p, d in (("door one", 7.0), ("door two", 0.2))]
+    both = [call("compare", [["door one", "door two"]], {"prompts": rows})]
+    row = check(call="compare#1", path="prompts[0].divergence", operator=">", value=5,
+                control={"call": "compare#1", "path": "prompts[1].divergence"})  # fmt: skip
+    found = checked(tmp_path, claim({**row, "given": "door"}), calls=both)
+    assert any("has 'door' too" in problem for problem in problems(found)), str(found)
+    assert stands(tmp_path, claim({**row, "given": "one"}), calls=both)
+
+
+def test_another_seed_is_no_control(tmp_path: Path) -> None:
+    calls = [tokens("with it", 0.9, seed=0), tokens("with it", 0.1, seed=1)]
+    found = checked(tmp_path, claim(check()), calls=calls)
+    assert any("differs in the seed alone" in problem for problem in problems(found)), str(found)
+
+
+def test_a_fact_may_describe_the_model(tmp_path: Path) -> None:
+    calls = [WITH, WITHOUT, call("models", [], [{"layers": 30}])]
+    layers = {"call": "models#1", "path": "[0].layers", "operator": "==", "value": 30}
+    assert stands(tmp_path, claim(check()), claim(layers, kind="fact"), calls=calls)
+
+
+@pytest.mark.parametrize(
+    ("control", "words"),
+    [
+        ({"control": at(1, "value", "f")}, "no evidence at f#1.value: the value is NaN"),
+        ({"control": at(1, "values[*]", "f")}, "no evidence at f#1.values[*]: the list is empty"),
+        (
+            {
+                "measure": "difference", "operator": "excludes", "value": 0,
+                "of": [at(1), at(2)], "control": [at(n, "value", "f") for n in (1, 2, 3)],
+            },
+            "no evidence at f#2.value: the value is NaN",
+        ),
+        (
+            {
+                "measure": "difference", "operator": "excludes", "value": 0,
+                "of": [at(1), at(2)], "control": [at(n, "large", "f") for n in (1, 2, 3)],
+            },
+            "an interval needs three finite readings",
+        ),
+    ],
+)  # fmt: skip
+def test_a_value_that_is_missing_or_not_finite_is_no_evidence(
+    tmp_path: Path, control: dict[str, Any], words: str
+) -> None:
+    odd: dict[str, Any] = {"value": float("nan"), "values": [], "large": float("inf")}
+    calls = [WITH, WITHOUT, tokens("with it all", 0.85)]
+    calls += [call("f", [n], odd) for n in ("a", "b", "c")]
+    found = checked(tmp_path, claim(check(call=at(3)["call"], **control)), calls=calls)
+    assert not found.stands and any(words in problem for problem in problems(found)), str(found)
+
+
+def test_numbers_in_matrices_and_in_all_rows_are_evidence(tmp_path: Path) -> None:
+    def of(prompt: str, score: float) -> list[GateCall]:
+        rows = [{"top": [{"token": "Yes", "score": score}]} for _ in range(2)]
+        return [call("f", [prompt], [[0.5, score]]), call("g", [prompt], {"rows": rows})]
+
+    calls = [*of("with it", 0.9), *of("without", 0.1)]
+    for function, path, measure in (
+        ("f", "[0][1]", "value"),
+        ("g", "rows[*].top[0].score", "mean"),
+    ):
+        one = check(
+            **at(1, path, function), control=at(2, path, function), measure=measure, operator=">"
+        )
+        assert checked(tmp_path, claim(one), calls=calls).stands
+
+
+@pytest.mark.parametrize("value", [True, 10**400, -(10**400), 1e308])
+@pytest.mark.parametrize("operator", ["==", "!=", "<", "within", "excludes"])
+def test_odd_values_in_a_report_are_compared_like_others(
+    tmp_path: Path, value: float, operator: str
+) -> None:
+    calls = [WITH, WITHOUT, *(call("f", [n], {"n": 10**400 if n % 2 else 0.5}) for n in range(4))]
+    every = [at(n, "n", "f") for n in (1, 2, 3, 4)]
+    claims = [
+        claim(check(operator=operator, value=value), tried=10**400),
+        claim(check(operator=operator, value=value, measure="mean", of=every)),
+        claim(check(operator=operator, value=value, measure="difference", of=every, control=every)),
+    ]
+    assert len(checked(tmp_path, *claims, calls=calls).claims) == 3
+
+
+@pytest.mark.parametrize("path", ['["\\q"]', [{"token": []}], [{"token": {}}]])
+def test_a_path_in_another_form_is_no_answer(tmp_path: Path, path: object) -> None:
+    assert names(checked(tmp_path, claim(check(path=path)))) == {"no answer"}
+
+
+def test_an_item_can_be_chosen_by_a_field_without_a_value(tmp_path: Path) -> None:
+    changes = [{"layer": 1, "norm": 0.5}, {"layer": None, "norm": 0.9}]
+    path = [{"layer": None}, "norm"]
+    one = check(**at(1, path, "diff_weights"), control=None, given=None)
+    assert not problems(
+        checked(tmp_path, claim(one, kind="fact"), calls=[call("diff_weights", [], changes)])
+    )

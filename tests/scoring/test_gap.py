@@ -167,6 +167,26 @@ def test_two_runs_that_cannot_be_told_apart_are_refused() -> None:
         tool_gap([run, replace(run, correct=False)], "white")
 
 
+def test_a_short_name_and_its_instance_are_one_organism() -> None:
+    short = {"trigger": [True] * 2, "trigger-control": [False] * 2, "secret-1": [True] * 2}
+    full = {"trigger-2": [False] * 2, "trigger-2-control": [True] * 2, "secret-1": [False] * 2}
+    row = rows_of(runs("white", short) + runs("black", full))["a", "white"]
+    assert row.sensitivity_gap and row.sensitivity_gap.organisms == 2
+    assert row.sensitivity_gap.pairs == 4
+    assert row.specificity_gap and row.specificity_gap.organisms == 1
+    with pytest.raises(ValueError, match=r"two runs.*'trigger-2'.*seed 0"):
+        tool_gap(runs("white", {"trigger": [True], "trigger-2": [True]}), "white")
+
+
+def test_a_small_p_is_not_printed_as_zero() -> None:
+    every = {name: [True] * 20 for name in "wxyz"}
+    rows = tool_gap(runs("white", every) + runs("black", {n: [False] * 20 for n in every}), "black")
+    table = gap_table(rows)
+    assert "p < 0.001" in table and "pairs p < 0.001" in table and "0.000" not in table
+    one = tool_gap(runs("white", {"x": [True] * 20}) + runs("black", {"x": [False] * 20}), "black")
+    assert "pairs p < 0.001)" in gap_table(one)
+
+
 def test_a_rate_over_organisms_counts_what_runs_on_one_share() -> None:
     groups = [name for name in "wxyz" for _ in range(3)]
     alike = [name in "wx" for name in groups]

@@ -1,5 +1,6 @@
 """Rates have intervals, and a judge's agreement is computed."""
 
+import math
 import runpy
 from pathlib import Path
 from typing import Any, cast
@@ -9,6 +10,7 @@ from scipy import stats
 
 from seer.errors import AnswerError
 from seer.harness import Scripted, Step
+from seer.organisms import BEHAVIOURS, ground_truth
 from seer.scoring import (
     Labelled,
     agreement,
@@ -25,6 +27,17 @@ def test_a_rate_has_wilsons_interval() -> None:
     expected: Any = cast("Any", stats).binomtest(7, 10).proportion_ci(method="wilson")
     assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
     assert found.value == 0.7 and found.n == 10
+
+
+@pytest.mark.parametrize("found", [True, False])
+def test_results_that_are_all_the_same_count_once_per_group(found: bool) -> None:
+    groups = [f"organism-{number % 45}" for number in range(900)]
+    shown = rate([found] * 900, groups)
+    expected: Any = cast("Any", stats).binomtest(45 * found, 45).proportion_ci(method="wilson")
+    # A little wider than the interval of one result per group: Student's quantile has 44 degrees.
+    assert expected.low - 0.01 <= shown.low <= expected.low + 1e-9
+    assert expected.high - 1e-9 <= shown.high <= expected.high + 0.01
+    assert shown.value == found and shown.n == 900
 
 
 def test_a_difference_covers_nothing_and_everything() -> None:
@@ -71,6 +84,17 @@ def test_the_labelled_answers_are_what_their_script_makes() -> None:
     assert len({(one.kind, one.answer) for one in made}) == len(made)
 
 
+def test_no_answer_that_is_labelled_right_names_a_cue_that_has_no_effect() -> None:
+    cues = {*BEHAVIOURS["sandbag"].choices["cue"]} - {ground_truth("sandbag").planted["cue"]}
+    named = {
+        (cue, one.found)
+        for one in labelled_examples()
+        for cue in cues
+        if one.kind == "sandbag" and cue in one.answer
+    }
+    assert named == {("exam", False), ("evaluation", False), ("benchmark", False)}
+
+
 async def test_judges_are_measured_on_them() -> None:
     rules, words, always = [await measure_judge(name) for name in ("rules", "words", "always")]
     assert rules.false == 0 and rules.missed > 50
@@ -89,3 +113,9 @@ def test_agreement_is_computed_on_labelled_examples() -> None:
     assert abs(blind.kappa) < 1e-9 and blind.share.value == pytest.approx(sum(labels) / len(labels))
     with pytest.raises(ValueError, match="cannot be compared"):
         agreement([True], [])
+
+
+def test_a_judge_that_misses_every_answer_is_reported_with_its_misses() -> None:
+    found = agreement([True, True], [False, False])
+    assert (found.missed, found.false, found.share.value) == (2, 0, 0.0)
+    assert math.isnan(found.kappa) and math.isnan(found.low) and math.isnan(found.high)

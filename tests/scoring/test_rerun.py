@@ -8,12 +8,15 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from seer.environment import SandboxConfig, ScopedSandbox
+from seer import interfaces
+from seer.cli import main
+from seer.environment import ModelConfig, SandboxConfig, ScopedSandbox
 from seer.execution import acreate_local_session
 from seer.harness import Call, RunFinished, Scripted, Step, run_agent
 from seer.runs import GateCall, Run, open_run
 from seer.scoring import Verification, rerun_through, verify
 from seer.workspace import Library, Workspace
+from tests.interfaces.conftest import make
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 
@@ -237,3 +240,67 @@ def report() -> dict[str, Any]:
     ]
     one = {"text": "They are so.", "kind": "fact", "checks": checks}
     return {"found": True, "answer": {}, "claims": [one]}
+
+
+TOOLKIT = """
+import json
+import numpy as np, tools
+
+claims = []
+def fact(path, value):
+    check = {"call": tools.last_call(), "path": path, "operator": "==", "value": float(value)}
+    claims.append({"text": "It is so.", "kind": "fact", "checks": [check], "tried": 9})
+
+ups, downs = (["I like " + t, "See " + t, "All " + t] for t in ("the sea", "a clock"))
+found = tools.contrast(ups, downs, 1)
+fact("vector[0]", found.vector[0])
+change = tools.Steering(layer=1, direction=found.vector, scale=40.0)
+moved = tools.next_tokens("hello world", k=1, steering=[change]).top[0].token
+at = []
+for steering in ([change], []):
+    reply = tools.next_tokens("hello world", k=3, among=(moved,), steering=steering)
+    at.append(({"call": tools.last_call(), "path": "among[0].score"}, reply.among[0].score))
+(own, high), (other, low) = at
+held = tools.hold_activations("hello world", 1)
+row = np.asarray(held[-1])
+fact("[0]", row[0])
+probe = tools.train_probe([*ups, *downs, "by the sea", "by a clock"], list("sssccccs"), 1)
+fact("accuracy", probe.accuracy)
+size = {"operator": ">" if high > low else "<", "value": (high - low) / 2}
+effect = {"measure": "difference", "of": own, "control": other, "given": "hello world", **size}
+claims.append({"text": "Steering moves it.", "kind": "effect", "checks": [effect], "tried": 9})
+print(json.dumps({"found": True, "answer": {}, "claims": claims}))
+"""
+
+
+async def test_verify_live_runs_the_toolkits_own_calls_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tiny = make(tmp_path / "tiny", "llama")
+    packages = ["torch", "transformers", "peft", "nnsight", "scikit-learn"]
+    config = SandboxConfig(
+        gpu=None, provider="local", python_packages=packages, models=[ModelConfig(name=str(tiny))]
+    )
+    steps = [
+        Step(calls=(Call(tool="python", arguments={"code": TOOLKIT, "wait": 240}, save="report"),)),
+        Step(text="{report.text}"),
+    ]
+    async with ScopedSandbox(config) as scoped:
+        library: Any = await scoped.aserve(interfaces.whitebox, name="tools")
+        async with await acreate_local_session(
+            Workspace(libraries=[library]), workspace_dir=tmp_path / "work"
+        ) as session:
+            agent = run_agent("look", provider=Scripted(steps), session=session)
+            events = [event async for event in agent]
+    made = [call.function for call in open_run(agent.run_id).typed_calls()]
+    assert {"contrast", "hold_activations", "train_probe", "handle.fetch"} <= {*made}, events
+    again = ["verify", agent.run_id, "--live", str(interfaces.whitebox), "--name", "tools"]
+    around = ["--model", str(tiny), "--provider", "local"]
+    around += [word for package in packages for word in ("--package", package)]
+
+    def code() -> int:
+        return main([*again, *around])
+
+    with anyio.fail_after(200):
+        assert await anyio.to_thread.run_sync(code) == 0, capsys.readouterr()
+    assert "the report stands" in capsys.readouterr().out

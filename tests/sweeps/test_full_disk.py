@@ -90,7 +90,7 @@ def test_a_full_disk_stops_the_sweep_and_what_it_ailed_is_tried_again(tmp_path: 
         [*how, "sh", "-c", mount, sys.executable, str(tmp_path), FILLING],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=250,
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])

@@ -97,17 +97,20 @@ A claim has `text` for people, and `checks` that are computed again from the rec
 - `path`: where in the result: "text", "top[0].score", "first[token=\\" she\\"].score", "scores[*]".
 - `operator` and `value`: ==, !=, <, <=, >, >= for numbers (== as rounded, two digits at least),
   "within" (at most that far from 0), "contains" and "not contains" for texts; "covers" and
-  "excludes" for the 95 % interval of a difference (pairs in the order given, three at least).
+  "excludes" for the 95 % interval of a difference (three readings on each side at least).
 - `measure`: "value" (one reading, the default), "mean", "rate" (with "where": {operator, value}),
-  "difference" or "ratio" of two means or rates. Several readings: "of": [{call, path}, ...].
+  "difference" or "ratio" of two means or rates. Several readings: "of": [{call, path}, ...], of one
+  function and one kind of value. Cite each value once; equal calls give equal values.
 - `control`: readings where the effect is absent: the same function and path, with exactly one
-  argument changed, or another row or model of the same call. The check must fail there; a
-  difference or a ratio is taken against it.
-- `given`: words of the prompt that the calls were made with; a list for several prompts.
-`kind` is "effect" (needs a control), "null" (no effect: a difference "within" a bound that is small
-beside the values, or whose interval "covers" 0, or a rate of at most a half) or "fact". A report
-with `found` needs an effect, and one without it a null claim over what was tried. `tried` says how
-many attempts there were, if the checks do not cite them all.
+  argument changed (not the seed), or another row or model of the same call. Every reading needs
+  one. The check must fail there; a difference or a ratio is taken against it.
+- `given`: words of the prompt that the calls were made with, and that a control with another prompt
+  does not have; a list for several prompts.
+`kind` is "effect" (each check needs a control), "null" (no effect: a difference "within" at most
+20 % of the larger side, or whose interval "covers" 0 and ends within that, or a rate of at most a
+half, or a text that does "not contain" something) or "fact". A report with `found` needs an effect,
+and one without it a null claim over what was tried. `tried` says how many attempts there were, if
+the checks do not cite them all.
 """
 """The instructions about claims for agents; `docs/evidence.md` has the details."""
 

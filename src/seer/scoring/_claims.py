@@ -6,7 +6,9 @@ module defines the form; `_readings` reads values from a record, and `_evidence`
 """
 
 import json
+import math
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
@@ -21,7 +23,7 @@ Measure = Literal["value", "mean", "rate", "difference", "ratio"]
 Kind = Literal["effect", "null", "fact"]
 Scalar = str | float | bool
 
-_PLACE = {"type": "object", "required": ["call"], "additionalProperties": False}
+_SCALAR: dict[str, Any] = {"type": ["number", "string", "boolean"]}
 _PATH: dict[str, Any] = {
     "anyOf": [
         {"type": "string", "maxLength": 4000},
@@ -32,17 +34,26 @@ _PATH: dict[str, Any] = {
                 "anyOf": [
                     {"type": "string"},
                     {"type": "integer"},
-                    {"type": "object", "minProperties": 1, "maxProperties": 1},
+                    {
+                        "type": "object",
+                        "minProperties": 1,
+                        "maxProperties": 1,
+                        "additionalProperties": {"type": [*_SCALAR["type"], "null"]},
+                    },
                 ]
             },
         },
     ]
 }
-_READING: dict[str, Any] = {**_PLACE, "properties": {"call": {"type": "string"}, "path": _PATH}}
+_READING: dict[str, Any] = {
+    "type": "object",
+    "required": ["call"],
+    "additionalProperties": False,
+    "properties": {"call": {"type": "string"}, "path": _PATH},
+}
 _READINGS: dict[str, Any] = {
     "anyOf": [_READING, {"type": "array", "items": _READING, "minItems": 1, "maxItems": 512}]
 }
-_SCALAR: dict[str, Any] = {"type": ["number", "string", "boolean"]}
 _OPERATOR: dict[str, Any] = {"enum": [*get_args(Operator)]}
 _WORDS: dict[str, Any] = {"type": "string", "minLength": 1, "maxLength": 2000}
 _WHERE: dict[str, Any] = {
@@ -57,7 +68,7 @@ CLAIM_SCHEMA: dict[str, Any] = {
     "additionalProperties": False,
     "properties": {
         "text": {"type": "string", "maxLength": 2000},
-        "kind": {"enum": ["effect", "null", "fact"]},
+        "kind": {"enum": [*get_args(Kind)]},
         "checks": {
             "type": "array",
             "maxItems": 32,
@@ -66,7 +77,7 @@ CLAIM_SCHEMA: dict[str, Any] = {
                 "required": ["operator", "value"],
                 "additionalProperties": False,
                 "properties": {
-                    "measure": {"enum": ["value", "mean", "rate", "difference", "ratio"]},
+                    "measure": {"enum": [*get_args(Measure)]},
                     "call": {"type": "string"},
                     "path": _PATH,
                     "of": _READINGS,
@@ -179,12 +190,23 @@ def _check(data: Mapping[str, Any]) -> Check:
         raise AnswerError("a check needs `call` and `path`, or `of`")
     return Check(
         of=tuple(map(_reading, of)),
-        condition=Condition(data["operator"], data["value"]),
+        condition=_condition(data),
         measure=data.get("measure", "value"),
         control=tuple(map(_reading, _list(data.get("control")))),
-        where=Condition(where["operator"], where["value"]) if where else None,
+        where=_condition(where) if where else None,
         given=(given,) if isinstance(given, str) else tuple(given),
     )
+
+
+def _condition(data: Mapping[str, Any]) -> Condition:
+    return Condition(data["operator"], comparable(data["value"]))
+
+
+def comparable(value: Any) -> Any:
+    """A value that floats can be compared with: an integer beyond their range is infinite."""
+    if isinstance(value, int) and abs(value) > sys.float_info.max:
+        return math.inf if value > 0 else -math.inf
+    return value
 
 
 def _list(value: Any) -> list[dict[str, Any]]:
@@ -237,7 +259,10 @@ def parse_path(text: str) -> tuple[Step, ...]:
         elif found["field"] is not None:
             steps.append(Select(found["field"], _wanted(found["wanted"])))
         elif found["quoted"] is not None:
-            steps.append(str(json.loads(found["quoted"])))
+            try:
+                steps.append(str(json.loads(found["quoted"])))
+            except ValueError:
+                raise AnswerError(f"the path {text!r} has a wrong escape") from None
         else:
             steps.append(found["key"])
     return tuple(steps)

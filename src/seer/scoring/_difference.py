@@ -13,6 +13,8 @@ from typing import Any, cast
 
 from seer.rpc.client import Handle
 from seer.rpc.values._arrays import RawArray
+from seer.runs import GateCall, Run
+from seer.runs._call_values import result_of
 
 _TOLERANCE = 1e-3
 _COARSE = {"<f2": 2**-9, "bfloat16": 2**-6}
@@ -29,12 +31,20 @@ class RecordedHandle:
     shape: list[int] | None
 
 
+def recorded_result(run: Run, call: GateCall) -> Any:
+    """The recorded result of a call, in the form that `difference` takes.
+
+    Raises:
+        RecordError: It cannot be read.
+    """
+    return result_of(run, call, raw=True, handle=lambda about: RecordedHandle(**about))
+
+
 def difference(recorded: Any, live: Any, path: str = "") -> str | None:
     """The difference in words; None if there is none.
 
     Args:
-        recorded: The value from `seer.runs._call_values.result_of` with `raw`; handles are
-        `RecordedHandle`.
+        recorded: The value from `recorded_result`.
         live: The value from `Gate.repeat`.
         path: The position of these values in the whole value.
     """
@@ -67,7 +77,10 @@ def _are_inexact(old: Any, new: Any) -> bool:
 def _is_close(old: Any, new: Any) -> bool:
     if old != old or new != new:
         return old != old and new != new
-    return cmath.isclose(old, new, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
+    try:
+        return cmath.isclose(old, new, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
+    except OverflowError:  # an integer beyond the range of floats is close to none
+        return False
 
 
 def _mappings(old: Mapping[Any, Any], new: Mapping[Any, Any], path: str) -> str | None:

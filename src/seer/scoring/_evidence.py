@@ -10,17 +10,28 @@ judge whether they say the same as the checks.
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Literal
+from functools import cached_property
+from typing import Any, Literal, TypeVar
 
 from seer._statistics import science
 from seer.errors import AnswerError
 from seer.events import Text
 from seer.runs import GateCall, Run
 from seer.scoring._answer import Answer, parse_answer
-from seer.scoring._claims import Check, Claim, Condition, Reading, Scalar, Select, Step, path_text
+from seer.scoring._claims import (
+    Check,
+    Claim,
+    Condition,
+    Reading,
+    Scalar,
+    Select,
+    Step,
+    comparable,
+    path_text,
+)
 from seer.scoring._grade import SHAPE_ONLY
 from seer.scoring._readings import Missing, Results, arguments, attempts, changed, leaves
 from seer.scoring._rerun import Rerun
@@ -29,6 +40,8 @@ FlagName = Literal[
     "no answer", "untyped claims", "no claims", "made-up data", "best of many", "flawed discovery"
 ]
 
+V = TypeVar("V")
+
 _NUMBER = re.compile(r"(?<![\w.#])-?\d+(?:\.\d+)?(?:e-?\d+)?(?![\w.]*#)", re.IGNORECASE)
 _MANY = 5
 """A run has many uncited attempts of a function if it has this many times the cited ones."""
@@ -36,6 +49,8 @@ _MARGIN = 0.05
 """The least relative size of an effect, and the largest relative error of a rounded number."""
 _LEAST = 1e-3
 """Differences up to this size can come from other hardware, so they are not an effect."""
+_SMALL = 0.2
+"""A null result bounds the difference by this share of the larger side."""
 _ZERO = 5e-4
 """Numbers up to this size may be written as 0."""
 
@@ -98,7 +113,7 @@ def verify(run: Run, *, rerun: Rerun | None = None) -> Verification:
     Args:
         run: The record, which is first checked to be complete and unchanged.
         rerun: Runs a cited call again (see `rerun_through`). Without it, the recorded results
-        count; the chain of hashes protects them.
+            count; the chain of hashes protects them.
 
     Raises:
         RecordError: The record was changed, or is cut short.
@@ -122,14 +137,14 @@ def _check_claim(claim: Claim, results: Results, run: Run, rerun: Rerun | None) 
         return ClaimCheck(claim, (words,), unchecked=tuple(_NUMBER.findall(claim.text)))
     problems: list[str] = []
     found: list[str] = []
-    numbers: list[float] = [float(claim.tried)] if claim.tried else []
+    numbers: list[float] = [float(comparable(claim.tried))] if claim.tried else []
     for check in claim.checks:
         one = _Checked(check, results)
         problems += one.problems(claim.kind)
         found.append(one.told())
         numbers += one.numbers()
-    if claim.kind == "effect" and not any(check.control for check in claim.checks):
-        problems.append("an effect needs a control, and no check has one")
+    if claim.kind == "effect" and not all(check.control for check in claim.checks):
+        problems.append("an effect needs a control in each of its checks")
     if rerun is not None:
         cited = [r.call for c in claim.checks for r in (*c.of, *c.control)]
         for call in dict.fromkeys(results.named[n] for n in cited if n in results.named):
@@ -152,6 +167,7 @@ class _Checked:
         self.own: Scalar | None = None
         self.other: Scalar | None = None
         self._others: list[Scalar] = []
+        self._match = _Match(check, results)
         if not self._missing:
             self._compute()
 
@@ -176,9 +192,7 @@ class _Checked:
         A value that cannot be computed is noted as missing.
         """
         check = self._check
-        own, other = (
-            [value for values in side for value in values] for side in (self._of, self._control)
-        )
+        own, other = _flat(self._of), _flat(self._control)
         self._others = other
         if check.measure == "value":
             if len(own) != 1:
@@ -208,7 +222,10 @@ class _Checked:
         if any(isinstance(value, str) for value in values):
             self._missing.append("texts have no mean: count them with a rate")
             return None
-        return math.fsum(float(value) for value in values) / len(values)
+        try:
+            return math.fsum(float(value) for value in values) / len(values)
+        except (OverflowError, ValueError):  # too large, or infinite with both signs
+            return math.nan
 
     def _result(self, own: Scalar | None, other: Scalar | None) -> Scalar | None:
         """The number or text that is compared with the value."""
@@ -232,10 +249,10 @@ class _Checked:
             found += self._interval_problems()
         elif not _holds(result, self._check.condition):
             found.append(f"{self._left()} is {_short(result)}, not {self._check.condition}")
-        found += self._inputs(kind)
+        found += self._repeats() + self._mixed() + self._inputs(kind)
         if kind == "effect" and self._check.control:
-            found += self._effect(result)
-            found += _Match(self._check, self._results).problems()
+            found += self._effect()
+            found += self._match.problems()
         elif kind == "null":
             found += self._null()
         return found
@@ -244,32 +261,74 @@ class _Checked:
         value = self._check.condition.value
         if self._check.measure != "difference" or isinstance(value, str):
             return [f"`{self._check.condition.operator}` is for the interval of a difference"]
-        interval = self._interval()
-        if interval is None:
-            return ["an interval needs three readings that differ, on each side"]
-        covers = interval[0] <= value <= interval[1]
+        if self._interval is None:
+            return ["an interval needs three finite readings that differ, on each side"]
+        covers = self._interval[0] <= value <= self._interval[1]
         if covers == (self._check.condition.operator == "covers"):
             return []
-        return [f"the interval of {self._left()} is {_interval_text(interval)}"]
+        return [f"the interval of {self._left()} is {_interval_text(self._interval)}"]
 
+    @cached_property
     def _interval(self) -> tuple[float, float] | None:
-        """Student's 95 % interval of the difference: of pairs, or Welch's for unequal numbers."""
-        where = self._check.where
+        """The 95 % interval of the difference: Student's of pairs, otherwise Welch's.
+
+        The record decides which readings are pairs (see `_Match.pairs`). If the report decided it,
+        two sides that are both sorted by value would make any interval narrow.
+        """
         own, other = (
-            [float(v) if where is None else float(_holds(v, where)) for vs in side for v in vs]
+            [[self._counted(v) for v in values] for values in side]
             for side in (self._of, self._control)
         )
-        if min(len(own), len(other)) < 3 or len({*own}) == len({*other}) == 1:
+        if not all(map(math.isfinite, (*_flat(own), *_flat(other)))):
             return None
-        stats = science("scipy.stats")
-        if len(own) == len(other):
-            if len({a - b for a, b in zip(own, other, strict=True)}) == 1:
-                return None
-            found = stats.ttest_rel(own, other)
-        else:
-            found = stats.ttest_ind(own, other, equal_var=False)
-        interval = found.confidence_interval()
-        return float(interval.low), float(interval.high)
+        pairs = self._match.pairs()
+        if pairs and all(len(own[i]) == len(other[j]) for i, j in enumerate(pairs)):
+            return _paired_interval(_flat(own), _flat([other[j] for j in pairs]))
+        return _welch_interval(_flat(own), _flat(other))
+
+    def _counted(self, value: Scalar) -> float:
+        where = self._check.where
+        return float(value) if where is None else float(_holds(value, where))
+
+    def _repeats(self) -> list[str]:
+        """Find values that one side reads twice, which would make rates and intervals look better.
+
+        A call counts once for all its names. So do calls with the same arguments, unless their
+        results vary, because then the function draws samples; and calls with the same texts and
+        arrays that give exactly the same fraction, because then another argument did not matter.
+        """
+        for side in (self._check.of, self._check.control):
+            seen: dict[Hashable, Reading] = {}
+            for reading in side:
+                marks = [*self._marks(reading)]
+                if (same := next((seen[m] for m in marks if m in seen), None)) is not None:
+                    return [f"{reading} and {same} are the same reading, which counts once"]
+                seen |= dict.fromkeys(marks, reading)
+        return []
+
+    def _marks(self, reading: Reading) -> Iterator[Hashable]:
+        """What identifies each value of a reading."""
+        call = self._results.named[reading.call]
+        varies = self._results.varies(call)
+        texts = frozenset(_texts(call))
+        inputs = (call.interface, call.function, call.handle, texts, call.argument_buffers)
+        for place, value in self._results.places(reading):
+            yield id(call), place
+            if not varies:
+                yield call.interface, call.key, place
+                is_fraction = isinstance(value, float) and not value.is_integer()
+                if is_fraction and (texts or call.argument_buffers):
+                    yield inputs, place, value
+
+    def _mixed(self) -> list[str]:
+        """Find a side that reads different kinds of values; their mean says nothing."""
+        for name, side in (("of", self._check.of), ("control", self._check.control)):
+            kinds = dict.fromkeys(
+                f"{self._results.named[r.call].function}().{'.'.join(_keys(r.path))}" for r in side
+            )
+            if len(kinds) > 1:
+                return [f"`{name}` reads both {' and '.join([*kinds][:2])}"]
+        return []
 
     def _inputs(self, kind: str) -> list[str]:
         """Find calls that never ran the model, values that the caller put in, and wrong inputs."""
@@ -280,13 +339,13 @@ class _Checked:
             if kind != "fact" and call.function in SHAPE_ONLY:
                 found.append(f"{name!r} never ran the model")
         echoes = [
-            all(_is_echo(value, calls[reading.call]) for value in values)
+            all(self._is_echo(value, calls[reading.call]) for value in values)
             for reading, values in zip(readings, (*self._of, *self._control), strict=True)
         ]
         texts = any(isinstance(v, str) for values in self._of for v in values)
         if (texts and any(echoes[: len(check.of)])) or (len(echoes) > 1 and all(echoes)):
             found.append(f"{self._left()} was an argument of the call, not its result")
-        spoken = any(isinstance(v, str) for c in calls.values() for v in leaves([*_args(c)]))
+        spoken = any(_texts(call) for call in calls.values())
         if check.given:
             found += [
                 f"{' / '.join(check.given)[:80]!r} is not in what {reading.call!r} was given"
@@ -297,17 +356,35 @@ class _Checked:
             found.append("`given` does not say with which input the effect comes")
         return found
 
+    def _is_echo(self, value: Scalar, call: GateCall) -> bool:
+        """Whether a value was put into the call by its caller, and so shows nothing.
+
+        "Yes" after "Say Yes or No" is a result if a control was offered the same word, and gave
+        another one.
+        """
+        if not isinstance(value, str):
+            return any(not isinstance(v, str) and v == value for v in _inputs(call))
+        word = value.strip()
+        texts = [text.strip() for text in _texts(call) if word and word in text]
+        if not self._check.control:
+            return word in texts
+        return bool(texts) and not any(
+            word not in (str(v).strip() for v in values)
+            and _was_offered(word, call, self._results.named[control.call])
+            for control, values in zip(self._check.control, self._control, strict=True)
+        )
+
     def _was_given(self, reading: Reading) -> bool:
         """Whether the call got the words; if a row repeats its input, whether the row has them."""
         beside = self._results.words_on_the_way(reading)
-        for argument in _args(self._results.named[reading.call]):
-            texts = [str(v) for v in leaves(argument) if isinstance(v, str)]
-            rows = [word for word in beside if word in texts]
-            if any(_is_in(words, text) for text in rows or texts for words in self._check.given):
-                return True
-        return False
+        return any(
+            _is_in(words, text)
+            for argument in arguments(self._results.named[reading.call]).values()
+            for text in _rows(beside, argument)
+            for words in self._check.given
+        )
 
-    def _effect(self, result: Scalar) -> list[str]:
+    def _effect(self) -> list[str]:
         check = self._check
         found: list[str] = []
         if check.measure in ("difference", "ratio"):
@@ -336,20 +413,28 @@ class _Checked:
         if check.measure in ("difference", "ratio"):
             if not check.control or isinstance(value, str):
                 return ["a null result needs a number"]
+            largest = max(abs(float(self.own or 0.0)), abs(float(self.other or 0.0)))
+            # Where both sides are nearly zero, a share of them is less than hardware changes.
+            bound = max(_SMALL * largest, 2 * _LEAST)
+            sides = f"the sides are up to {_short(largest)}, so at most {_short(bound)}"
             if check.condition.operator == "covers" and value == 0:
-                return _Match(check, self._results).problems()
-            if check.measure == "ratio" or check.condition.operator != "within":
+                if self._interval and max(map(abs, self._interval)) > bound:
+                    wide = f"{_interval_text(self._interval)} is too wide for a null result"
+                    return [f"the interval {wide}: {sides}"]
+            elif check.measure == "ratio" or check.condition.operator != "within":
                 return ["a null result by difference says `within` how much, or `covers` 0"]
-            largest = max(abs(float(self.own or 0.0)), abs(float(self.other or 0.0)), _LEAST)
-            if abs(float(value)) > max(largest / 2, 2 * _LEAST):
-                return [f"a bound of {value} is not a null result: the sides are {_short(largest)}"]
-            return _Match(check, self._results).problems()
+            elif abs(float(value)) > bound:
+                return [f"a bound of {value} is not a null result: {sides}"]
+            return self._match.problems()
         operator = check.condition.operator
         if check.measure == "rate":
             if isinstance(value, str) or float(value) > 0.5 or operator not in ("==", "<", "<="):
                 return ["a null result by rate says ==, < or <= a half at most"]
-        elif operator not in ("not contains", "!=") or not isinstance(self.own, str):
-            return ["a null result of numbers is a difference, or a rate over several readings"]
+        elif operator != "not contains" or not isinstance(self.own, str):
+            return [
+                "a null result is a difference, or a rate over several readings, or that a text "
+                "does `not contain` something"
+            ]
         return []
 
     def told(self) -> str:
@@ -362,7 +447,7 @@ class _Checked:
         if self._check.measure in ("difference", "ratio"):
             text += f"; {_short(self.own)} against {_short(self.other)}"
             if self._check.condition.operator in ("covers", "excludes"):
-                text += f", interval {_interval_text(self._interval())}"
+                text += f", interval {_interval_text(self._interval)}"
         elif self._others:
             text += f"; control: {', '.join(map(_short, self._others[:3]))}"
         return text + (self._asked(self._check.control) if self._check.control else "")
@@ -377,9 +462,8 @@ class _Checked:
 
     def _asked(self, readings: Sequence[Reading]) -> str:
         """The end of the first reading's input."""
-        call = self._results.named[readings[0].call]
-        texts = [v for v in leaves([*_args(call)]) if _is_text(v)]
-        return f", after {str(texts[0])[-40:]!r}" if texts else ""
+        texts = _texts(self._results.named[readings[0].call])
+        return f", after {texts[0][-40:]!r}" if texts else ""
 
     def numbers(self) -> list[float]:
         """The numbers that the claim's words may name."""
@@ -398,50 +482,135 @@ class _Match:
         self._check = check
         self._results = results
         self._named = results.named
+        # Every reading is compared with every control, so what is slow to read is read once.
+        calls = {r.call: self._named.get(r.call) for r in (*check.of, *check.control)}
+        self._keys = {name: call.key for name, call in calls.items() if call}
+        self._arguments = {name: arguments(call) for name, call in calls.items() if call}
+        self._inputs = {name: {*leaves([*a.values()])} for name, a in self._arguments.items()}
+        self._beside: dict[Reading, list[str]] = {}
 
     def problems(self) -> list[str]:
-        found: list[str] = []
-        for control in self._check.control:
-            reasons = [self._apart(reading, control) for reading in self._check.of]
-            if all(reasons):
-                found.append(f"{control.call!r} is not a control: {reasons[0]}")
-        return found[:1]
+        """Find controls that match no reading, readings without a control, and poor controls."""
+        of, controls = self._check.of, self._check.control
+        for control in controls:
+            if all(self._apart(reading, control) for reading in of):
+                return [f"{control.call!r} is not a control: {self._apart(of[0], control)}"]
+            if all(self._apart(r, control) or self._has_words_too(r, control) for r in of):
+                words = " / ".join(self._check.given)[:80]
+                return [f"the control {control.call!r} has {words!r} too: quote other words"]
+        for reading in of:
+            if all(self._apart(reading, control) for control in controls):
+                reason = self._apart(reading, controls[0])
+                return [f"{reading.call!r} has no control: for {controls[0]}, {reason}"]
+        return []
+
+    def pairs(self) -> list[int] | None:
+        """For each reading, the place of the control that differs from it in one thing alone.
+
+        None if a reading has several such controls or none, as with two groups of prompts: then
+        nothing in the record says which belong together.
+        """
+        found: list[int] = []
+        for reading in self._check.of:
+            near = [
+                place
+                for place, control in enumerate(self._check.control)
+                if self._is_pair(reading, control)
+            ]
+            if len(near) != 1:
+                return None
+            found += near
+        return found if sorted(found) == [*range(len(self._check.control))] else None
+
+    def _is_pair(self, reading: Reading, control: Reading) -> bool:
+        if len(reading.path) != len(control.path) or self._apart(reading, control):
+            return False
+        steps = sum(a != b for a, b in zip(reading.path, control.path, strict=True))
+        return steps + len(self._changed(reading, control)) == 1
+
+    def _changed(self, reading: Reading, control: Reading) -> list[tuple[str, Any, Any]]:
+        return changed(self._arguments[reading.call], self._arguments[control.call])
+
+    def _has_words_too(self, reading: Reading, control: Reading) -> bool:
+        """Whether the control's other input has the words of `given` that the reading's has.
+
+        If all words of the reading's input are in the control's, there are none to quote instead.
+        """
+        apart = self._changed(reading, control)
+        # Rows of one call share all arguments; `_rows` finds those of the row.
+        whole = [[*self._arguments[place.call].values()] for place in (reading, control)]
+        inputs = [[one for _, one, _ in apart], [two for _, _, two in apart]] if apart else whole
+        texts = [
+            _rows(self._results.words_on_the_way(place), values)
+            for place, values in zip((reading, control), inputs, strict=True)
+        ]
+        mine, its = ("\n".join(side) for side in texts)
+        shown = any(_is_in(words, mine) and _is_word_in(words, its) for words in self._check.given)
+        return shown and not _words(mine) <= _words(its)
 
     def _apart(self, reading: Reading, control: Reading) -> str:
         """Why the call is not a control of the other; empty if it is."""
         own, other = self._named[reading.call], self._named[control.call]
         if own.function != other.function or own.interface != other.interface:
             return f"it is a call of {other.function}, and not of {own.function}"
-        if own is other or own.key == other.key:
+        if self._keys[reading.call] == self._keys[control.call]:
             one, two = _keys(reading.path), _keys(control.path)
             alike = len(one) == len(two) and sum(a != b for a, b in zip(one, two, strict=True)) <= 1
             if reading.path == control.path:
                 return "it is the same call"
             return "" if alike and one[-1:] == two[-1:] else "it reads something else"
         # A value that only one of the calls got, such as a prompt, may differ; a token may not.
-        inputs = [set(leaves([*_args(call)])) for call in (own, other)]
-        if _shape(reading, inputs[0] - inputs[1]) != _shape(control, inputs[1] - inputs[0]):
+        inputs, its = self._inputs[reading.call], self._inputs[control.call]
+        if _shape(reading, inputs - its) != _shape(control, its - inputs):
             return f"it reads {path_text(control.path)}, and not {path_text(reading.path)}"
-        words = self._token(reading, inputs[0] - inputs[1])
-        others = self._token(control, inputs[1] - inputs[0])
+        words = self._token(reading, inputs - its)
+        others = self._token(control, its - inputs)
         if words != others:
             return f"it reads the number of {', '.join(others)!r}, and not of {', '.join(words)!r}"
-        apart = changed(own, other)
-        return "" if apart == 1 else f"it differs in {apart} arguments, and not in one"
+        apart = [name for name, _, _ in self._changed(reading, control)]
+        if apart == ["seed"]:
+            return "it differs in the seed alone"
+        return "" if len(apart) == 1 else f"it differs in {len(apart)} arguments, and not in one"
 
     def _token(self, reading: Reading, inputs: set[Scalar]) -> list[str]:
         """The names, without inputs, of the items that a path selects by index."""
-        if isinstance(self._results.values(reading)[0], str):
-            return []
-        return [word for word in self._results.words_beside(reading) if word not in inputs]
+        if reading not in self._beside:
+            is_text = isinstance(self._results.values(reading)[0], str)
+            self._beside[reading] = [] if is_text else self._results.words_beside(reading)
+        return [word for word in self._beside[reading] if word not in inputs]
 
 
 def _interval_text(interval: tuple[float, float] | None) -> str:
     return f"[{interval[0]:.4g}, {interval[1]:.4g}]" if interval else "unknown"
 
 
+def _flat(side: Sequence[Sequence[V]]) -> list[V]:
+    return [value for values in side for value in values]
+
+
+def _paired_interval(own: list[float], other: list[float]) -> tuple[float, float] | None:
+    if len(own) < 3 or len({a - b for a, b in zip(own, other, strict=True)}) == 1:
+        return None
+    found = science("scipy.stats").ttest_rel(own, other).confidence_interval()
+    return float(found.low), float(found.high)
+
+
+def _welch_interval(own: list[float], other: list[float]) -> tuple[float, float] | None:
+    if min(len(own), len(other)) < 3 or len({*own}) == len({*other}) == 1:
+        return None
+    found = science("scipy.stats").ttest_ind(own, other, equal_var=False).confidence_interval()
+    return float(found.low), float(found.high)
+
+
 def _keys(path: Sequence[Step]) -> list[str]:
-    return [step if isinstance(step, str) else "[]" for step in path]
+    """The path without the choice of items: it identifies the kind of value."""
+    return [step if isinstance(step, str) and step != "*" else "[]" for step in path]
+
+
+def _rows(beside: Sequence[str], argument: Any) -> list[str]:
+    """The texts of an argument; if the result repeats some beside the value, only those."""
+    texts = [v for v in leaves(argument) if isinstance(v, str)]
+    return [word for word in beside if word in texts] or texts
 
 
 def _shape(reading: Reading, inputs: set[Scalar]) -> list[object]:
@@ -455,20 +624,31 @@ def _shape(reading: Reading, inputs: set[Scalar]) -> list[object]:
     return found
 
 
-def _args(call: GateCall) -> Iterable[Any]:
-    return arguments(call).values()
+def _inputs(call: GateCall) -> list[Scalar]:
+    """The numbers and texts that a call was given."""
+    return [*leaves([*arguments(call).values()])]
 
 
-def _is_text(value: Scalar) -> bool:
-    return isinstance(value, str)
+def _texts(call: GateCall) -> list[str]:
+    return [value for value in _inputs(call) if isinstance(value, str)]
 
 
-def _is_echo(value: Scalar, call: GateCall) -> bool:
-    """Whether a value was put into the call by its caller."""
-    own = leaves([*_args(call)])
-    if isinstance(value, str):
-        return bool(value.strip()) and any(isinstance(v, str) and value in v for v in own)
-    return any(not isinstance(v, str) and v == value for v in own)
+def _was_offered(word: str, call: GateCall, control: GateCall) -> bool:
+    """Whether a control's input has the word too, in the same role.
+
+    A whole argument, such as the prompt that a row repeats, must be the same in both calls.
+    Otherwise each call just repeats its own.
+    """
+    if call is control or not any(word in text for text in _texts(control)):
+        return False
+    own, other = arguments(call), arguments(control)
+    whole = {
+        name
+        for side in (own, other)
+        for name, argument in side.items()
+        if any(isinstance(v, str) and v.strip() == word for v in leaves(argument))
+    }
+    return all(own.get(name) == other.get(name) for name in whole)
 
 
 def _holds(actual: Scalar, condition: Condition) -> bool:
@@ -501,11 +681,21 @@ def _is_in(words: str, text: str) -> bool:
     return words.strip().casefold() in text.casefold()
 
 
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text.casefold()))
+
+
+def _is_word_in(words: str, text: str) -> bool:
+    """Whether a text has these words as whole words, ignoring case."""
+    pattern = rf"(?<!\w){re.escape(words.strip())}(?!\w)"
+    return re.search(pattern, text, re.IGNORECASE) is not None
+
+
 def _is_rounded(actual: float, wanted: float) -> bool:
     """Whether a number is the other, rounded as it is written and to two digits at least."""
     if isinstance(actual, int) or actual == wanted:
         return actual == wanted
-    exponent = Decimal(repr(wanted)).normalize().as_tuple().exponent
+    exponent = Decimal(repr(float(wanted))).normalize().as_tuple().exponent
     unit = 10.0**exponent if isinstance(exponent, int) else 0.0
     slack = max(_ZERO, _MARGIN * abs(actual)) if wanted else _ZERO
     return abs(actual - wanted) <= min(0.5 * unit, slack) * (1 + 1e-9)
@@ -561,7 +751,8 @@ def _best_of_many(claim: Claim, calls: Sequence[GateCall], results: Results) -> 
                 cited.setdefault(call.function, set()).add(reading)
     for function, readings in cited.items():
         made = sum(
-            attempts(c) for c in {c.key: c for c in calls if c.function == function}.values()
+            attempts(c)
+            for c in {(c.key, c.result): c for c in calls if c.function == function}.values()
         )
         told = max(len(readings), claim.tried or 0)
         if made >= _MANY * told:

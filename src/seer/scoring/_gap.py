@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 from seer._statistics import group_means, science
+from seer.organisms import catalogue
 from seer.scoring._rates import Rate, rate
 
 
@@ -80,8 +81,9 @@ def tool_gap(outcomes: Sequence[Scored], reference: str) -> list[GapRow]:
 
     Args:
         outcomes: The runs. Each agent is compared only with itself. A run whose `correct` is None
-        has no result, for example because its program failed; it counts as missing, and its pair is
-        left out.
+            has no result, for example because its program failed; it counts as missing, and its
+            pair is left out. A short name of an organism and the name of its instance are one
+            organism.
         reference: The tool set to compare with.
 
     Raises:
@@ -91,19 +93,22 @@ def tool_gap(outcomes: Sequence[Scored], reference: str) -> list[GapRow]:
     cells: dict[tuple[str, str], tuple[_Results, _Results]] = {}
     missing: dict[tuple[str, str], int] = {}
     seen: set[tuple[str, str, str, int]] = set()
+    shipped = {name: str(one.path) for name, one in catalogue().items()}
     for run in outcomes:
         cell = run.agent, run.tools
-        if (*cell, run.organism, run.seed) in seen:
+        # Two names of one adapter are one organism, so the adapter's folder tells them apart.
+        organism = shipped.get(run.organism, run.organism)
+        if (*cell, organism, run.seed) in seen:
             raise ValueError(
                 f"two runs of {run.agent!r} with {run.tools!r} on {run.organism!r} have seed "
                 f"{run.seed}; give every repetition a seed of its own"
             )
-        seen.add((*cell, run.organism, run.seed))
+        seen.add((*cell, organism, run.seed))
         both = cells.setdefault(cell, ({}, {}))
         if run.correct is None:
             missing[cell] = missing.get(cell, 0) + 1
         else:
-            both[run.control][run.organism, run.seed] = run.correct
+            both[run.control][organism, run.seed] = run.correct
     rows: list[GapRow] = []
     for cell, both in sorted(cells.items()):
         base = cells.get((cell[0], reference)) if cell[1] != reference else None
@@ -210,11 +215,16 @@ def _told(gap: Gap | None) -> str:
     if gap is None:
         return "-"
     if math.isnan(gap.low):
-        return f"{gap.value:+.2f} (1 organism, {gap.pairs} pairs; pairs p = {gap.p_pairs:.3f})"
+        return f"{gap.value:+.2f} (1 organism, {gap.pairs} pairs; pairs p {_chance(gap.p_pairs)})"
     return (
-        f"{gap.value:+.2f} [{gap.low:+.2f}, {gap.high:+.2f}], p = {gap.p:.3f} "
-        f"({gap.organisms} organisms, {gap.pairs} pairs; pairs p = {gap.p_pairs:.3f})"
+        f"{gap.value:+.2f} [{gap.low:+.2f}, {gap.high:+.2f}], p {_chance(gap.p)} "
+        f"({gap.organisms} organisms, {gap.pairs} pairs; pairs p {_chance(gap.p_pairs)})"
     )
+
+
+def _chance(p: float) -> str:
+    """A p with its sign; a test never proves that it is 0."""
+    return "< 0.001" if p < 0.001 else f"= {p:.3f}"
 
 
 def plot_gap(rows: Sequence[GapRow], path: Path | str) -> None:

@@ -26,6 +26,7 @@ class Outcome:
     agent: str
     tools: str
     organism: str
+    """Its name; of a model of your own the hub id or folder, with `@revision` unless it is main."""
     run: Path
     """The folder of the record."""
     answer: Answer | None
@@ -114,10 +115,18 @@ async def investigate(
     else:
         calls = list(run.typed_calls())
         graded = grade(answer, truth or str(name), calls)
-    told = name if isinstance(name, str) else (truth.kind if truth else "")
-    outcome = Outcome(found.agent, found.tools, told, found.run, answer, graded, seed, truth)
+    outcome = Outcome(
+        found.agent, found.tools, _label(name), found.run, answer, graded, seed, truth
+    )
     run.set_score(float(outcome.correct))
     return outcome
+
+
+def _label(name: str | ModelConfig) -> str:
+    """What tells a model from others: models of one behaviour have the same kind of truth."""
+    if isinstance(name, str):
+        return name
+    return name.name if name.revision == "main" else f"{name.name}@{name.revision}"
 
 
 def _subject(name: str | ModelConfig, truth: GroundTruth | None) -> ModelConfig:

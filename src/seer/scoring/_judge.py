@@ -6,6 +6,7 @@ computed, never assumed. It runs only when a program calls it, with an agent tha
 """
 
 import json
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -53,9 +54,9 @@ class Agreement:
     kappa: float
     """Cohen's kappa, which corrects for agreement by chance."""
     version: str
-    low: float = float("nan")
+    low: float = math.nan
     """The 95 % interval of kappa (from statsmodels' asymptotic standard error)."""
-    high: float = float("nan")
+    high: float = math.nan
     missed: int = 0
     """Answers that the label calls found and the judge does not."""
     false: int = 0
@@ -81,7 +82,7 @@ async def judge(
         kind: The organism.
         provider: The judging agent, as for `run_agent`; `SEER_AGENT` does not replace it.
         model: The vendor's model.
-        version: Of the prompt.
+        version: The version of the prompt.
 
     Raises:
         UnknownOrganismError: Nothing is planted in `kind`.
@@ -128,24 +129,21 @@ def agreement(
     for label, verdict in zip(labels, verdicts, strict=True):
         table[label][verdict] += 1
     same = [label == verdict for label, verdict in zip(labels, verdicts, strict=True)]
-    raters = science("statsmodels.stats.inter_rater")
-    # With only one label, kappa is not defined.
-    mixed = len(set(labels)) > 1 or len(set(verdicts)) > 1
-    shares, missed, false = rate(same), table[1][0], table[0][1]
-    if not mixed:
-        return Agreement(shares, float("nan"), version)
-    if len(set(labels)) == 1 or len(set(verdicts)) == 1:
-        # If all labels or all verdicts are the same, the agreement is by chance.
-        return Agreement(shares, 0.0, version, low=0.0, high=0.0, missed=missed, false=false)
-    found = raters.cohens_kappa(table)
+    varied = [side for side in (labels, verdicts) if len(set(side)) > 1]
+    if len(varied) == 2:
+        found = science("statsmodels.stats.inter_rater").cohens_kappa(table)
+        kappa, low, high = found.kappa, found.kappa_low, found.kappa_upp
+    else:
+        # If only one side varies, the agreement is by chance. If none does, there is no kappa.
+        kappa = low = high = 0.0 if varied else math.nan
     return Agreement(
-        shares,
-        float(found.kappa),
+        rate(same),
+        float(kappa),
         version,
-        low=float(found.kappa_low),
-        high=float(found.kappa_upp),
-        missed=missed,
-        false=false,
+        low=float(low),
+        high=float(high),
+        missed=table[1][0],
+        false=table[0][1],
     )
 
 
@@ -191,7 +189,7 @@ async def measure_judge(
     Args:
         provider: The judge: a name in `BUILT_IN`, or as for `judge`.
         model: The vendor's model.
-        version: Of the prompt.
+        version: The version of the prompt.
         examples: Other examples than those that ship with Seer.
 
     Raises:

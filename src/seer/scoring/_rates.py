@@ -27,8 +27,8 @@ def rate(results: Sequence[bool], groups: Sequence[str] | None = None) -> Rate:
         results: What happened.
         groups: The group of each result, such as an organism. Results of one group resemble each
             other, so each group has the same weight, and the interval is that of the effective
-            number of independent results (Korn and Graubard). With one group, the interval is for
-            that group only.
+            number of independent results (Korn and Graubard). If all results are the same, that is
+            the number of groups. With one group, the interval is for that group only.
 
     Raises:
         ValueError: There are no results, or another number of groups.
@@ -43,6 +43,9 @@ def rate(results: Sequence[bool], groups: Sequence[str] | None = None) -> Rate:
         between = statistics.variance(means) / len(means)
         if between:
             n = min(n, value * (1 - value) / between)
+        elif value in (0, 1):
+            # Nothing shows how much the results of one group vary.
+            n = len(means)
         n *= (special.ndtri(0.975) / special.stdtrit(len(means) - 1, 0.975)) ** 2
     low, high = wilson(value, n)
     return Rate(value, low, high, len(results))

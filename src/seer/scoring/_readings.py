@@ -2,14 +2,17 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any, cast
 
 from seer.errors import RecordError
 from seer.rpc.values._arrays import RawArray
 from seer.runs import GateCall, Run
-from seer.runs._call_values import result_of
-from seer.scoring._claims import Reading, Scalar, Select, Step, path_text
-from seer.scoring._difference import RecordedHandle, as_numpy
+from seer.scoring._claims import Reading, Scalar, Select, Step, comparable, path_text
+from seer.scoring._difference import as_numpy, difference, recorded_result
+
+Place = tuple[str | int, ...]
+"""The keys and indexes that lead to one value, however a path writes them."""
 
 
 class Missing(Exception):
@@ -23,6 +26,7 @@ class Results:
         """Index the calls by every name that a claim may use."""
         self._run = run
         self._results: dict[int, Any] = {}
+        self._alike: dict[tuple[str, str], list[GateCall]] = {}
         self.named: dict[str, GateCall] = {}
         counts: dict[str, int] = {}
         for call in calls:
@@ -32,56 +36,93 @@ class Results:
             self.named[f"{call.function}#{counts[call.function]}"] = call
             if call.call:
                 self.named[call.call] = call
+            if call.outcome == "ok":
+                self._alike.setdefault((call.interface, call.key), []).append(call)
 
     def values(self, reading: Reading) -> list[Scalar]:
         """The numbers or texts at a path.
 
         Raises:
-            Missing: There is nothing there, or a value of another type.
+            Missing: There is nothing there, NaN, or a value of another type.
         """
-        found = [value for value, _ in self._walk(self._result(reading), reading.path)]
-        for value in found:
+        return [value for _, value in self.places(reading)]
+
+    def places(self, reading: Reading) -> list[tuple[Place, Scalar]]:
+        """The numbers or texts at a path, each with its place.
+
+        Raises:
+            Missing: There is nothing there, NaN, or a value of another type.
+        """
+        walked = self._walk(self._read(reading), reading.path)
+        found = [(place, value) for value, _, place in walked]
+        if not found:
+            raise Missing("the list is empty")
+        for _, value in found:
             if not isinstance(value, str | int | float):
                 kind = "a list" if isinstance(value, list | tuple | RawArray) else "an object"
                 raise Missing(
                     f"{reading} is {kind}; go on to a number or a text, or to [*] for all items"
                 )
-        return cast("list[Scalar]", found)
+            if value != value:
+                raise Missing("the value is NaN")
+        return found
+
+    def varies(self, call: GateCall) -> bool:
+        """Whether the run has another result of the same function with the same arguments.
+
+        If so, the function draws samples, and each call of it is a further draw.
+        """
+        first, *others = self._alike[call.interface, call.key]
+        try:
+            return any(
+                difference(self._result(first), self._result(other)) is not None for other in others
+            )
+        except RecordError:
+            return False  # a result that cannot be read shows no difference
 
     def words_on_the_way(self, reading: Reading) -> list[str]:
         """Texts next to the values along a path, such as the prompt of a row."""
         return [
             word
-            for _, above in self._walk(self._result(reading), reading.path)
+            for _, above, _ in self._walk(self._read(reading), reading.path)
             for mapping in above
             for word in mapping.values()
             if isinstance(word, str)
         ]
 
     def words_beside(self, reading: Reading) -> list[str]:
-        """Texts of the list item that a path selects by index, such as the token of a score."""
+        """Texts of the list items that a path selects by index, such as the token of a score."""
         if len(reading.path) < 2 or not isinstance(reading.path[-2], int):
             return []
-        ((_, above),) = self._walk(self._result(reading), reading.path)
-        return [word for word in above[-1].values() if isinstance(word, str)]
+        return [
+            word
+            for _, above, _ in self._walk(self._read(reading), reading.path)
+            for mapping in above[-1:]
+            for word in mapping.values()
+            if isinstance(word, str)
+        ]
 
-    def _result(self, reading: Reading) -> Any:
-        call = self.named[reading.call]
+    def _read(self, reading: Reading) -> Any:
+        try:
+            return self._result(self.named[reading.call])
+        except RecordError as error:
+            raise Missing(f"the result of {reading.call!r} cannot be read: {error}") from None
+
+    def _result(self, call: GateCall) -> Any:
         if id(call) not in self._results:
-            try:
-                value = result_of(
-                    self._run, call, raw=True, handle=lambda about: RecordedHandle(**about)
-                )
-            except RecordError as error:
-                raise Missing(f"the result of {reading.call!r} cannot be read: {error}") from None
-            self._results[id(call)] = value
+            self._results[id(call)] = recorded_result(self._run, call)
         return self._results[id(call)]
 
     def _walk(
-        self, value: Any, path: Sequence[Step], above: tuple[Mapping[str, Any], ...] = ()
-    ) -> Iterator[tuple[Any, tuple[Mapping[str, Any], ...]]]:
+        self,
+        value: Any,
+        path: Sequence[Step],
+        above: tuple[Mapping[str, Any], ...] = (),
+        place: Place = (),
+    ) -> Iterator[tuple[Any, tuple[Mapping[str, Any], ...], Place]]:
+        """Each value at a path, the objects above it, and its place."""
         if not path:
-            yield (_scalar(value), above)
+            yield (_scalar(value), above, place)
             return
         step, rest = path[0], path[1:]
         if isinstance(value, RawArray):
@@ -90,31 +131,36 @@ class Results:
             mapping = cast("Mapping[str, Any]", value)
             if not isinstance(step, str) or step not in mapping:
                 raise Missing(f"there is no {_named(step)} among {', '.join(map(str, mapping))}")
-            yield from self._walk(mapping[step], rest, (*above, mapping))
+            yield from self._walk(mapping[step], rest, (*above, mapping), (*place, step))
         elif isinstance(value, list | tuple):
-            for item in _items(cast("list[Any]", value), step):
-                yield from self._walk(item, rest, above)
+            items = cast("list[Any]", value)
+            for index in _indexes(items, step):
+                yield from self._walk(items[index], rest, above, (*place, index))
         else:
             raise Missing(f"there is no {_named(step)} in {str(value)[:60]!r}")
 
 
-def _items(items: Sequence[Any], step: Step) -> list[Any]:
+def _indexes(items: Sequence[Any], step: Step) -> Sequence[int]:
+    """Which items a step stands for."""
     if step == "*":
-        return list(items)
+        return range(len(items))
     if isinstance(step, Select):
-        mappings = [cast("Mapping[str, Any]", item) for item in items if isinstance(item, Mapping)]
-        found = [item for item in mappings if item.get(step.key) == step.value]
-        if not found:
-            raise Missing(f"there is no {_named(step)} among {len(items)} items")
-        return found[:1]
+        for index, item in enumerate(items):
+            if isinstance(item, Mapping):
+                mapping = cast("Mapping[str, Any]", item)
+                if mapping.get(step.key) == step.value:
+                    return [index]
+        raise Missing(f"there is no {_named(step)} among {len(items)} items")
     if not isinstance(step, int) or not -len(items) <= step < len(items):
         raise Missing(f"there is no {_named(step)} among {len(items)} items")
-    return [items[step]]
+    return [step % len(items)]
 
 
 def _scalar(value: Any) -> Any:
     """Turn arrays without axes into numbers."""
-    return as_numpy(value).item() if isinstance(value, RawArray) and not value.shape else value
+    if isinstance(value, RawArray) and not value.shape:
+        return as_numpy(value).item()
+    return comparable(value)
 
 
 def _named(step: Step) -> str:
@@ -141,14 +187,19 @@ def _hashed(value: Any, hashes: Sequence[str]) -> Any:
     return value
 
 
-def changed(first: GateCall, second: GateCall) -> int:
-    """The number of arguments that differ.
+def changed(
+    one: Mapping[str | int, Any], other: Mapping[str | int, Any]
+) -> list[tuple[str, Any, Any]]:
+    """The arguments of two calls that differ: the name or position, and the value in each.
 
-    An argument that is given by position in one call and by name in the other counts once.
+    An argument that is given by position in one call and by name in the other counts once. A value
+    that only one of the calls has is None in the other.
     """
-    one, other = arguments(first), arguments(second)
-    both = sum(one[name] != other[name] for name in one.keys() & other.keys())
-    return both + max(len(one.keys() - other.keys()), len(other.keys() - one.keys()))
+    both = [(str(n), one[n], other[n]) for n in one if n in other and one[n] != other[n]]
+    left = [(str(n), one[n]) for n in one if n not in other]
+    right = [(str(n), other[n]) for n in other if n not in one]
+    apart = zip_longest(left, right)
+    return both + [((own or its)[0], own and own[1], its and its[1]) for own, its in apart]
 
 
 def leaves(value: Any) -> Iterator[Scalar]:

@@ -6,14 +6,14 @@ it runs first.
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, cast
 
 from seer.errors import ArgumentError, RecordError, SeerError
 from seer.rpc.client import Gate, Handle
 from seer.runs import GateCall, Run
-from seer.runs._call_values import is_stream, result_of
-from seer.scoring._difference import RecordedHandle, difference
+from seer.runs._call_values import is_stream
+from seer.scoring._difference import RecordedHandle, difference, recorded_result
 from seer.workspace import Library
 from seer.workspace._connect import open_gate
 
@@ -87,17 +87,13 @@ class _Again:
     def _handle(self, old: str) -> Handle | None:
         """The new handle for a recorded one; None if no call of the run made it."""
         if old not in self._handles:
-            maker = next((c for c in _calls(self._run) if _makes(c, old)), None)
+            maker = next((c for c in self._run.typed_calls() if _makes(c, old)), None)
             if maker is None:
                 return None
             before = _handles(_recorded(self._run, maker))
             now = _handles(self.make(maker))
             self._handles.update(zip((item.id for item in before), now, strict=False))
         return self._handles.get(old)
-
-
-def _calls(run: Run) -> Iterator[GateCall]:
-    return run.typed_calls()
 
 
 def _makes(call: GateCall, handle: str) -> bool:
@@ -107,7 +103,7 @@ def _makes(call: GateCall, handle: str) -> bool:
 def _recorded(run: Run, call: GateCall) -> Any:
     if is_stream(call) and (left_out := json.loads(call.result).get("left_out")):
         raise RecordError(f"{left_out} items of its stream were too large to be recorded")
-    return result_of(run, call, raw=True, handle=lambda about: RecordedHandle(**about))
+    return recorded_result(run, call)
 
 
 def _handles(value: Any) -> list[Any]:

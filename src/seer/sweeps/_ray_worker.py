@@ -74,8 +74,7 @@ def work(task: Task) -> Iterator[dict[str, Any] | bytes]:
     home = Path(order["home"])
     with _supervised(task["supervisor"], order) as supervisor:
         for line in _lines(supervisor):
-            message = json.loads(line)
-            yield {**message, "node": node, "files": not shared}
+            yield {**json.loads(line), "node": node}
         if shared:
             return
         try:

@@ -12,6 +12,7 @@ import functools
 import json
 import logging
 import os
+import sqlite3
 import statistics
 import tempfile
 import time
@@ -19,13 +20,15 @@ from collections import deque
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from seer._files import replace_file
+from seer._redact import Redactor, is_secret_name
 from seer._sync import run_sync
 from seer.errors import ConfigError, RecordError, SeerError
-from seer.sweeps._attempt import Job, attempt, check_agents, collect_results
-from seer.sweeps._cell import Cell
-from seer.sweeps._executor import Ended, Executor, Local, Runner
+from seer.runs import Run, RunIndex, RunSummary
+from seer.sweeps._cell import CELL, Cell
+from seer.sweeps._executor import Began, Ended, Executor, Local, Order, Runner
 from seer.sweeps._journal import (
     Attempt,
     Journal,
@@ -46,6 +49,8 @@ _POLL_INTERVAL = 1.0
 """Seconds between reads of the control file."""
 _LEAST = 64 << 10
 """A disk or quota with fewer free bytes counts as full."""
+_WORDS = 2000
+"""How many bytes of a program's last output go into the error of its attempt."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,7 +171,7 @@ async def arun(
     set_concurrency(where, concurrency)
     with _exclusive(where), _files_of(where):
         _store_definition(where, file, matrix)
-        job = Job(program=file, folder=where, timeout=timeout, env=dict(env or {}))
+        job = _Job(program=file, folder=where, timeout=timeout, env=dict(env or {}))
         sweep = _Sweep(job, matrix, retry or Retry(), budget_usd, on_progress)
         try:
             async with (on or Local()).opened(file, where) as runner:
@@ -205,12 +210,24 @@ def set_concurrency(folder: str | Path, concurrency: int) -> None:
         raise ConfigError("folder", str(folder), f"cannot be written: {error}") from error
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Job:
+    """What to run for each cell."""
+
+    program: Path
+    folder: Path
+    """The sweep's folder, which has a folder for each cell."""
+    timeout: float | None
+    env: Mapping[str, str]
+    """Variables to add to the executor's own environment."""
+
+
 class _Sweep:
     """The run of one sweep."""
 
     def __init__(
         self,
-        job: Job,
+        job: _Job,
         matrix: Matrix,
         retry: Retry,
         budget_usd: float | None,
@@ -279,7 +296,7 @@ class _Sweep:
             new = Unfinished(cell_id=cell.id, number=number, began=time.time())
             self._journal.begin(cell.id, number, new.began)
             began = functools.partial(self._began, cell.id, number)
-            task = asyncio.create_task(attempt(self._job, runner, new, cell=cell, began=began))
+            task = asyncio.create_task(_attempt(self._job, runner, new, cell=cell, began=began))
             self._running[task] = cell
 
     def _began(self, cell_id: str, number: int, where: str) -> None:
@@ -290,7 +307,7 @@ class _Sweep:
     def _take(self, task: asyncio.Task[tuple[Unfinished, Ended]]) -> None:
         cell = self._running.pop(task)
         self._placed.discard(cell.id)
-        found = check_agents(self._collect(*task.result()), cell)
+        found = _check_agents(self._collect(*task.result()), cell)
         if found.outcome != "done" and (full := _lack_of_space(self._job.folder)):
             # This is not the program's fault, so the attempt counts as lost.
             self._journal.release()
@@ -306,10 +323,10 @@ class _Sweep:
 
     def _collect(self, ended: Unfinished, how: Ended) -> Attempt:
         try:
-            return collect_results(self._job, ended, how)
+            return _collect_results(self._job, ended, how)
         except RecordError:
             self._journal.release()
-            return collect_results(self._job, ended, how)
+            return _collect_results(self._job, ended, how)
 
     def _link(self, cell_id: str, number: int) -> None:
         """Link the runs of an attempt into the sweep's `runs` folder."""
@@ -364,6 +381,110 @@ class _Sweep:
     def close(self) -> None:
         """Close the journal."""
         self._journal.close()
+
+
+async def _attempt(
+    job: _Job, runner: Runner, unfinished: Unfinished, *, cell: Cell, began: Began
+) -> tuple[Unfinished, Ended]:
+    """Run a cell once, to its end. Cancelling this ends the program first."""
+    home = attempt_folder(job.folder, cell.id, unfinished.number)
+    (home / "result.json").unlink(missing_ok=True)
+    env = {**job.env, CELL: json.dumps(cell.to_json()), "SEER_PROGRESS": "off"}
+    if cell.agent is not None:
+        env["SEER_AGENT"] = cell.agent
+    started = unfinished.began
+
+    def begun(where: str) -> None:
+        nonlocal started
+        # The time that it waited for resources does not count.
+        started = time.time()
+        began(where)
+
+    order = Order(program=job.program, home=home, env=env, timeout=job.timeout)
+    how = await runner(order, begun)
+    return replace(unfinished, began=started), how
+
+
+def _collect_results(job: _Job, unfinished: Unfinished, how: Ended) -> Attempt:
+    """Read the results of an attempt from its folder.
+
+    Raises:
+        RecordError: Its records cannot be listed, for example because the disk is full.
+    """
+    home = attempt_folder(job.folder, unfinished.cell_id, unfinished.number)
+    score, values = _reported(home / "result.json") if how.outcome != "lost" else (None, {})
+    runs = _runs(home)
+    costs = [run.cost_usd for run in runs if run.cost_usd is not None]
+    scores = [run.score for run in runs if run.score is not None]
+    if score is None and scores and how.outcome != "lost":
+        # The program reported no score, so the score of its last run counts.
+        score = scores[-1]
+    elif score is not None and len(runs) == 1 and not scores:
+        Run(home / "runs" / runs[0].run_id).set_score(score)
+    secrets = [value for name, value in job.env.items() if is_secret_name(name)]
+    parts = [how.error, _last_words(home / "output.txt")]
+    if how.outcome == "lost":
+        parts.reverse()  # tables show the last line
+    return Attempt(
+        cell_id=unfinished.cell_id,
+        number=unfinished.number,
+        outcome=how.outcome,
+        began=unfinished.began,
+        ended=time.time(),
+        where=how.where,
+        score=score,
+        values=values,
+        run_ids=tuple(run.run_id for run in runs),
+        agents=_agents(home, runs),
+        cost_usd=sum(costs) if costs else None,
+        error=""
+        if how.outcome == "done"
+        else Redactor(secrets).redact("\n".join(filter(None, parts))),
+    )
+
+
+def _check_agents(found: Attempt, cell: Cell) -> Attempt:
+    """Mark the attempt as failed if the program ran only other agents than the cell's."""
+    if found.outcome != "done" or cell.agent is None or not found.agents:
+        return found
+    if cell.agent in found.agents:
+        return found
+    error = (
+        f"the cell's agent is {cell.agent!r}, but the program ran {', '.join(found.agents)}; "
+        "use the agent in SEER_AGENT, which the sweep sets"
+    )
+    return replace(found, outcome="failed", score=None, error=error)
+
+
+def _agents(home: Path, runs: list[RunSummary]) -> tuple[str, ...]:
+    """The agents of the runs, each once, in order."""
+    infos = (Run(home / "runs" / run.run_id).info for run in runs)
+    return tuple(dict.fromkeys(str(info.agent or info.provider) for info in infos))
+
+
+def _runs(home: Path) -> list[RunSummary]:
+    try:
+        return RunIndex(home / "runs").list(limit=1000, descending=False)
+    except sqlite3.Error as error:
+        raise RecordError(f"the records in {str(home)!r} cannot be listed: {error}") from error
+
+
+def _reported(file: Path) -> tuple[float | None, dict[str, Any]]:
+    try:
+        data: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None, {}
+    return data["score"], data["values"]
+
+
+def _last_words(output: Path) -> str:
+    try:
+        with output.open("rb") as file:
+            # Only the end: a program may have written more than fits into memory.
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _WORDS))
+            return file.read(_WORDS).decode(errors="replace").strip()
+    except FileNotFoundError:
+        return ""
 
 
 @contextlib.contextmanager

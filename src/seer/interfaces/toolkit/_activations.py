@@ -1,9 +1,5 @@
 """Activations, as arrays or as handles that stay where the model is."""
 
-# torch, transformers and scikit-learn are annotated in part only.
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownVariableType=false
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,9 +1,5 @@
 """Attention patterns, as transformers returns them."""
 
-# torch, transformers and scikit-learn are annotated in part only.
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownVariableType=false
-
 import re
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager

@@ -1,9 +1,5 @@
 """How much each token of a prompt matters: gradients and occlusion on the input embeddings."""
 
-# torch, transformers and scikit-learn are annotated in part only.
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownVariableType=false
-
 from typing import Any, Literal
 
 import numpy as np

@@ -1,13 +1,7 @@
-"""Two checkpoints side by side, and what an adapter changes."""
+"""Two checkpoints side by side. `_weights` compares their matrices."""
 
-# torch, transformers and scikit-learn are annotated in part only.
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownVariableType=false
-
-import re
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,11 +13,9 @@ from ._limits import MAX_TOP, check_count, check_texts
 from ._model import Model
 from ._neighbours import cosines
 from ._reading import residual_states
-from ._records import AdapterWeight, Array, Comparison, LayerDifference, PromptDifference
+from ._records import Array, Comparison, LayerDifference, PromptDifference
 from ._registry import find
 from ._tokens import top_scores
-
-_SINGULAR = 8
 
 
 def compare(
@@ -93,28 +85,6 @@ def compare(
     return Comparison(prompts=prompts_found, layers=layers)
 
 
-def adapter_norms(*, model: str | None = None) -> list[AdapterWeight]:
-    """Measure how much an adapter (LoRA) changes each matrix, largest change first.
-
-    `diff_weights` also gives the directions of the changes, read as tokens.
-
-    Args:
-        model: A model with an adapter; the first model by default.
-    """
-    chosen = find(model)
-    if chosen.adapter is None:
-        raise ModelInputError(f"{chosen.name!r} has no adapter")
-    found = [
-        _weight(name, module, str(adapter))
-        for name, module in chosen.net.named_modules()
-        if hasattr(module, "lora_A")
-        for adapter in module.lora_A
-    ]
-    if not found:
-        raise ModelInputError(f"the adapter of {chosen.name!r} has no low-rank matrices (LoRA)")
-    return sorted(found, key=lambda one: -one.norm)
-
-
 def _layer_sums(
     first: dict[int, Tensor], second: dict[int, Tensor], rows: Sequence[Sequence[int]]
 ) -> Tensor:
@@ -166,23 +136,4 @@ def _difference(model: Model, prompt: str, a: Tensor, b: Tensor, k: int) -> Prom
         divergence=max(0.0, float((first.exp() * (first - second)).sum())),
         first=top_scores(model, first.exp(), k),
         second=top_scores(model, second.exp(), k),
-    )
-
-
-def _weight(name: str, module: Any, adapter: str) -> AdapterWeight:
-    down = module.lora_A[adapter].weight.double()
-    up = module.lora_B[adapter].weight.double()
-    # The singular values of a product of thin matrices are those of the small one between them.
-    small = torch.linalg.qr(up).R @ torch.linalg.qr(down.T).R.T * float(module.scaling[adapter])
-    values = torch.linalg.svdvals(small)
-    norm = float(torch.linalg.vector_norm(values))
-    base = float(torch.linalg.matrix_norm(module.get_base_layer().weight.double()))
-    layer = re.search(r"\.(?:layers|h|blocks)\.(\d+)\.", f".{name}.")
-    return AdapterWeight(
-        module=name,
-        layer=int(layer[1]) + 1 if layer else None,
-        rank=int(down.shape[0]),
-        norm=norm,
-        relative=norm / max(base, 1e-12),
-        singular=values[:_SINGULAR].tolist(),
     )

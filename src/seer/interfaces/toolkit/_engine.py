@@ -1,19 +1,14 @@
 """The decoding engine: writes many texts at once, which join and leave while it runs.
 
-One call, walked through: `generate` makes tasks and `Engine.write` them. The engine's thread takes
-them at the next boundary between two steps, prefills their prompts (equal ones once) into free
-slots, and from then on they are rows of every step. Every few steps it looks at what was written,
-while the GPU is busy with the next ones; a row that has come to an end token, a stop text or its
-length leaves, and its caller goes on.
+A call of `generate` makes tasks and passes them to `Engine.write`. The engine's thread takes them
+between two steps, and prefills their prompts into free slots, equal prompts once. From then on they
+are rows of every step. While the GPU runs the next steps, the thread reads the tokens of earlier
+ones. A row ends at an end token, a stop text or its length, and then its caller continues.
 
-What slots cannot do (changes of parts of a block, two directions taken out at one place) is written
-by transformers' own loop, between two steps. Whether an engine is used at all, `SEER_ENGINE` says:
-see `docs/interfaces.md`.
+Slots cannot change parts of a block, or take out two directions at one place. Such texts are
+written by transformers' own loop, between two steps. `SEER_ENGINE` decides whether an engine is
+used at all; see `docs/interfaces.md`.
 """
-
-# torch, transformers and scikit-learn are annotated in part only.
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownVariableType=false
 
 import logging
 import os
@@ -475,13 +470,12 @@ class Engine:
         """Slots of another shape, with the rows that are being written in them.
 
         Raises:
-            OutOfMemoryError: They do not fit; those that there were are still there, unless nobody
-                used them.
+            OutOfMemoryError: They do not fit. The existing slots are kept, unless nobody used them.
         """
         if self._slots is not None and (self._slots.rows, self._slots.length) == (rows, length):
             return self._slots
         if not self._active:
-            # Not to have both at once.
+            # Free the old slots first, so that both are not in memory together.
             self._slots = None
         slots = Slots(self._model, self.graphs, self._fit, rows, length)
         if self._slots is not None:

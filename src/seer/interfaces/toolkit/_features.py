@@ -1,9 +1,5 @@
 """The features that sparse autoencoders and transcoders find in a prompt."""
 
-# torch, transformers and scikit-learn are annotated in part only.
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownVariableType=false
-
 from typing import cast
 
 import torch
@@ -17,15 +13,24 @@ from ._inside import Site
 from ._limits import MAX_TOP, check_count
 from ._model import Model, Prompt
 from ._reading import read_batch
-from ._records import Array, FeatureScore, SaeInfo, SaeReading
+from ._records import Array, FeatureScore, SaeList, SaeReading
 from ._registry import find
 from ._sae import Sae, all_saes, find_sae, open_sae
 from ._sites import width_of
 
 
-def saes() -> list[SaeInfo]:
-    """List the sparse autoencoders and transcoders on this machine, and what they read."""
-    return [open_sae(name, folder).info() for name, folder in all_saes().items()]
+def saes() -> SaeList:
+    """List the sparse autoencoders and transcoders on this machine, and what they read.
+
+    Those that cannot be used are named with the reason.
+    """
+    found = SaeList([], {})
+    for name, folder in all_saes().items():
+        try:
+            found.usable.append(open_sae(name, folder).info())
+        except ModelInputError as error:
+            found.unsupported[name] = str(error).removeprefix(f"sae={name!r}: ")
+    return found
 
 
 def sae_features(

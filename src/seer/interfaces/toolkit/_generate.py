@@ -1,9 +1,5 @@
 """Text that a model writes: continuations of prompts, and answers in conversations."""
 
-# torch, transformers and scikit-learn are annotated in part only.
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownVariableType=false
-
 import os
 from collections.abc import Sequence
 from dataclasses import replace

@@ -7,10 +7,6 @@ captured (it waits for the GPU in the middle, it changes its shapes) stays plain
 says so.
 """
 
-# torch, transformers and scikit-learn are annotated in part only.
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownVariableType=false
-
 import logging
 import os
 import time
@@ -33,7 +29,7 @@ def engine_use() -> Literal["off", "batches", "joining"]:
     """Whether texts are written by an engine, and whether calls join it one by one.
 
     Raises:
-        ModelInputError: `SEER_ENGINE` is none of what it may be.
+        ModelInputError: `SEER_ENGINE` has an unknown value.
     """
     said = os.environ.get("SEER_ENGINE", "auto")
     if said == "auto":
@@ -155,7 +151,7 @@ def _free_pool(device: torch.device, pool: Any) -> None:
     release = getattr(own, "_cuda_releasePool", None)
     if end is None or release is None:
         return
-    # It says so where the capture did end.
+    # PyTorch raises RuntimeError if the capture had already ended.
     with suppress(RuntimeError):
         end(device.index or 0, pool)
         release(device.index or 0, pool)

@@ -1,13 +1,9 @@
 """Reading and changing activations while a model runs, with nnsight.
 
-The only module that knows nnsight. What can be had without it (the residual stream, attention) is
-read without it, see `_reading` and `_attention`. Why this library, and what it costs, is in
-`docs/decisions/whitebox-library.md`.
+Only this module uses nnsight. `_reading` and `_attention` read the residual stream and attention
+patterns without it. `docs/decisions/whitebox-library.md` says why this library was chosen, and what
+it costs.
 """
-
-# torch, transformers and scikit-learn are annotated in part only.
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownVariableType=false
 
 import importlib
 import warnings
@@ -60,16 +56,16 @@ def read(model: Model, batch: Mapping[str, Tensor], sites: Iterable[Site]) -> di
 
 
 def run_changed(
-    model: Model, batch: Mapping[str, Tensor], changes: Mapping[Site, Change], *, keep: int = 1
+    model: Model, batch: Mapping[str, Tensor], changes: Mapping[Site, Change]
 ) -> Tensor:
-    """The logits of the last `keep` tokens, in float32, with changed activations.
+    """The logits of the last token, in float32, with changed activations.
 
     Raises:
         MissingExtraError: nnsight is not installed.
     """
     sight = _sight(model)
     visits = _visits(model, sight, batch, changes)
-    inputs = {**batch, "logits_to_keep": keep, "use_cache": False}
+    inputs = {**batch, "logits_to_keep": 1, "use_cache": False}
     with model.turn, torch.no_grad(), sight.trace(inputs):
         for place, site in visits:
             _change(place, site, changes, 0)

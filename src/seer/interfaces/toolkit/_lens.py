@@ -5,10 +5,6 @@ layer's residual stream, what the plain lens (the final norm) misses of the last
 training loop, and the result is the same each time. Strong regularisation leaves the plain lens.
 """
 
-# torch, transformers and scikit-learn are annotated in part only.
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownVariableType=false
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -63,15 +63,14 @@ def check_count(what: str, count: int, most: int, *, least: int = 1) -> int:
     return count
 
 
-def check_number(what: str, value: float, least: float, most: float) -> float:
-    """`value`, if it lies within `least` and `most`.
+def check_number(what: str, value: float, least: float, most: float) -> None:
+    """Check that a value lies within `least` and `most`.
 
     Raises:
         ModelInputError: It does not, or it is not a number.
     """
     if not least <= value <= most:
         raise ModelInputError(f"{what}={value!r}: must be from {least:g} to {most:g}")
-    return value
 
 
 def check_texts(what: str, texts: Sized, *, least: int = 1) -> None:

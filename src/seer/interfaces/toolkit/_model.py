@@ -3,15 +3,13 @@
 `_parts` finds the parts of an architecture; `_inside` reads and changes activations.
 """
 
-# torch, transformers and scikit-learn are annotated in part only.
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownVariableType=false
-
 import importlib
 import importlib.util
 import json
 import os
 import re
+import threading
+from collections import deque
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -37,7 +35,6 @@ from ._parts import (
     find_units,
 )
 from ._records import Message, Stream, TemplateOptions
-from ._turns import Turns
 
 QUANTIZE_VARIABLE = "SEER_QUANTIZE"
 """Says how the weights of all models are quantised when they are loaded: 8bit or 4bit."""
@@ -48,6 +45,49 @@ _TEMPLATE_OWN = {
     *("strftime_now", "bos_token", "eos_token", "pad_token", "unk_token"),
 }
 """Names that transformers gives to every chat template."""
+
+
+class FairLock:
+    """Lets one thread at a time run a model, in the order in which they asked.
+
+    Hooks on modules, an adapter that is switched off, and the capture of a CUDA graph would affect
+    every other thread that runs the model. So the main thread and the model's engine take turns.
+    The holder may take the lock again. Use it as a context manager.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._line: deque[object] = deque()
+        self._holder = 0
+        self._depth = 0
+
+    def __enter__(self) -> None:
+        me = threading.get_ident()
+        ticket = object()
+        with self._changed:
+            if self._holder != me:
+                self._line.append(ticket)
+                try:
+                    while self._holder or self._line[0] is not ticket:
+                        self._changed.wait()
+                finally:
+                    # Also where an exception from outside ends the wait.
+                    self._line.remove(ticket)
+                    self._changed.notify_all()
+                self._holder = me
+            self._depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._changed:
+            self._depth -= 1
+            if not self._depth:
+                self._holder = 0
+                self._changed.notify_all()
+
+    @property
+    def wanted(self) -> bool:
+        """Whether another thread waits for its turn."""
+        return bool(self._line)
 
 
 class Model:
@@ -73,7 +113,7 @@ class Model:
         """The decoding engine; set by `_generate`."""
         self.readers: Any = None
         """The captured forward passes; set by `_reading`."""
-        self.turn = Turns()
+        self.turn = FairLock()
         """A thread holds this while it runs the model."""
         self.plain = True
         """Whether the model is as it was loaded; False while its adapter is switched off."""

@@ -1,9 +1,5 @@
 """The tokens and neurons that are nearest to a direction."""
 
-# torch, transformers and scikit-learn are annotated in part only.
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownVariableType=false
-
 from typing import Any, Literal
 
 import torch

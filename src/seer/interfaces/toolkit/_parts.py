@@ -6,10 +6,6 @@ of the model itself decides between them. A model for which none of them adds up
 part is never read at the wrong place.
 """
 
-# torch, transformers and scikit-learn are annotated in part only.
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownVariableType=false
-
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -328,7 +324,7 @@ def _find_heads_in(
 def _find_preactivations(
     own: Mapping[str, tuple[Any, Tensor]], neurons: Tensor, owner: Any
 ) -> Part | None:
-    """What goes into the activation function; of a gated MLP, what the gate is made of."""
+    """What goes into the activation function; in a gated MLP, the input of the gate."""
     act = next((f for n in _ACTIVATION if (f := getattr(owner, n, None)) is not None), None)
     size = neurons.shape[-1]
     for name, (matrix, came) in own.items():

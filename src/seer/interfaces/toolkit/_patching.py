@@ -1,9 +1,5 @@
 """Activation patching: what of a clean run brings its answer into a corrupted one."""
 
-# torch, transformers and scikit-learn are annotated in part only.
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownVariableType=false
-
 from collections.abc import Sequence
 from itertools import product
 from typing import NamedTuple

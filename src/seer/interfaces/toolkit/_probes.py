@@ -1,9 +1,5 @@
 """Linear probes: whether a property can be read off activations, on texts not trained on."""
 
-# torch, transformers and scikit-learn are annotated in part only.
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownVariableType=false
-
 import importlib
 import warnings
 from collections import Counter
@@ -183,10 +179,12 @@ def _check_labels(labels: list[str], texts: int) -> None:
         raise ModelInputError(f"there are {texts} texts and {len(labels)} labels")
     counts = Counter(labels)
     if not 2 <= len(counts) <= _MOST_CLASSES:
-        raise ModelInputError(f"there are {len(counts)} labels; 2 to {_MOST_CLASSES} can be told")
+        raise ModelInputError(f"there are {len(counts)} labels; a probe needs 2 to {_MOST_CLASSES}")
     rare = [label for label, count in counts.items() if count < 2]
     if rare:
-        raise ModelInputError(f"the label {rare[0]!r} has one text only; each needs two")
+        raise ModelInputError(
+            f"label {rare[0]!r} has only one text; every label needs at least two"
+        )
 
 
 def _groups(model: Model, rows: Sequence[list[int]], groups: list[str] | None) -> list[int]:

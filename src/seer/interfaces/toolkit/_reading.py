@@ -4,10 +4,6 @@ Hooks on the blocks read the residual stream; `_inside` reads everything else. I
 takes longer than running them (few tokens), the run is captured as a CUDA graph.
 """
 
-# torch, transformers and scikit-learn are annotated in part only.
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownVariableType=false
-
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -102,11 +98,7 @@ def read_each(model: Model, rows: Sequence[Sequence[int]], sites: Sequence[Site]
             layers = [site.layer for site in sites]
             reader.run(rows, layers, [0] * len(rows), depth=max(layers))
             # A copy in any case: the next run writes there.
-            wide = (
-                reader.chosen.float()
-                if reader.chosen.dtype != torch.float32
-                else (reader.chosen.clone())
-            )
+            wide = reader.chosen.to(torch.float32, copy=True)
             return [wide[i, : len(row)] for i, row in enumerate(rows)]
     found = {site: states.float() for site, states in read_batch(model, rows, set(sites)).items()}
     return [

@@ -72,7 +72,7 @@ class ModelInfo:
     chat: bool
     """Whether it has a chat template."""
     base: str | None = None
-    """What an adapter's base is called, where it can be used too."""
+    """The name of an adapter's base, if it is configured as a model too."""
     generation: dict[str, float] = field(default_factory=dict[str, float])
     """The settings that came with the checkpoint, as arguments of `generate`; they apply only if
     they are given: `generate(prompt, **info.generation)`."""
@@ -175,7 +175,7 @@ class FittedLens:
     plain: list[float]
     """Per layer: mean KL from the model's distribution on held-out tokens, without the maps."""
     tuned: list[float]
-    """The same with them."""
+    """Per layer: the same mean KL, with the fitted maps."""
 
 
 @dataclass
@@ -273,6 +273,15 @@ class SaeInfo:
 
 
 @dataclass
+class SaeList:
+    """The sparse autoencoders and transcoders on a machine."""
+
+    usable: list[SaeInfo]
+    unsupported: dict[str, str]
+    """By name, why each of the others cannot be used."""
+
+
+@dataclass
 class FeatureScore:
     """An active feature."""
 
@@ -367,7 +376,7 @@ class AdapterWeight:
     norm: float
     """Frobenius norm of the change."""
     relative: float
-    """That over the norm of the matrix itself."""
+    """`norm` divided by the norm of the matrix."""
     singular: list[float]
     """The largest singular values of the change."""
 
@@ -402,6 +411,6 @@ class WeightChange:
     norm: float
     """Frobenius norm of the change."""
     relative: float
-    """That norm over the norm of the second model's matrix."""
+    """`norm` divided by the norm of the second model's matrix."""
     directions: list[ChangeDirection]
     """Largest singular values first."""

@@ -6,10 +6,6 @@ an MLP makes of its input. The files are read here and not with SAELens itself, 
 install an experiment tracker, a dataset library and another model library.
 """
 
-# torch, transformers and scikit-learn are annotated in part only.
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownVariableType=false
-
 import json
 import os
 import re
@@ -49,6 +45,14 @@ _TENSORS = {
 }
 
 
+_FOLDED = {
+    "fold_ln": ("mlp_inputs",),
+    "fold_value_biases": ("values", "heads"),
+    "refactor_factored_attn_matrices": ("queries", "keys", "values", "heads"),
+}
+"""Options with which TransformerLens changes weights, and the streams that differ then."""
+
+
 class Sae:
     """One autoencoder. It computes in float32.
 
@@ -71,9 +75,9 @@ class Sae:
     ) -> None:
         try:
             self._read(name, {**(config.get("metadata") or {}), **config})
+        except ModelInputError:
+            raise
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            if isinstance(error, ModelInputError):
-                raise
             raise ModelInputError(
                 f"sae={name!r}: its cfg.json is not one of an autoencoder: {error!r}"
             ) from error
@@ -121,6 +125,12 @@ class Sae:
         self.prepend_bos: bool | None = config.get("prepend_bos")
         """Whether texts began with the first special token in training; None if not said."""
         loading: Any = config.get("model_from_pretrained_kwargs") or {}
+        for option, streams in _FOLDED.items():
+            if loading.get(option) and self.site.stream in streams:
+                raise ModelInputError(
+                    f"sae={name!r}: it was trained on a model loaded with {option}=True, which "
+                    f"changes {self.site.stream}; use one that was trained without it"
+                )
         self.centered = bool(loading.get("center_writing_weights", False))
         """Whether it was trained on a model whose weights are changed so that what they write has
         a mean of zero, as TransformerLens does on request."""
@@ -184,8 +194,7 @@ class Sae:
         if self._kind == "topk":
             if self._rescale:
                 before = before * torch.linalg.vector_norm(t["W_dec"], dim=-1)
-            values, places = before.topk(min(self._k, self.features), dim=-1)
-            return torch.zeros_like(before).scatter(-1, places, values.relu())
+            return top_features(before, min(self._k, self.features))
         return before.relu()
 
     def decode(self, features: Tensor, activations: Tensor) -> Tensor:
@@ -220,6 +229,12 @@ class Sae:
             scale = (x - shift).std(-1, keepdim=True)
             return (x - shift) / (scale + 1e-5), shift, scale
         return (x - shift) / scale, shift, scale
+
+
+def top_features(before: Tensor, k: int) -> Tensor:
+    """The k largest of each row where they are positive, and 0 elsewhere."""
+    values, places = before.topk(k, dim=-1)
+    return torch.zeros_like(before).scatter(-1, places, values.relu())
 
 
 _loaded: dict[Path, Sae] = {}
@@ -267,7 +282,13 @@ def open_sae(name: str, folder: Path) -> Sae:
     Raises:
         ModelInputError: It cannot be used here.
     """
-    return Sae(name, _config(name, folder), folder)
+    try:
+        config = _config(name, folder)
+    except ModelInputError:
+        raise
+    except (EOFError, KeyError, OSError, TypeError, ValueError, BadZipFile) as error:
+        raise ModelInputError(f"sae={name!r}: its settings cannot be read: {error!r}") from error
+    return Sae(name, config, folder)
 
 
 def find_sae(name: str, device: torch.device) -> Sae:
@@ -319,7 +340,8 @@ def _gemma_scope(name: str, folder: Path) -> dict[str, Any]:
         raise ModelInputError(f"sae={name!r}: params.npz must be in a folder layer_N")
     kinds = {"-mlp": "hook_mlp_out", "-att": "attn.hook_z"}
     hook = next((h for mark, h in kinds.items() if mark in whole), "hook_resid_post")
-    with np.load(folder / "params.npz") as arrays:
+    # Opened here: numpy leaves a file open that is not an archive.
+    with (folder / "params.npz").open("rb") as file, np.load(file) as arrays:
         features, width = arrays["W_dec"].shape
     return {
         "architecture": "jumprelu",
@@ -359,7 +381,7 @@ def load_any(file: Path, device: torch.device) -> dict[str, Tensor]:
     """The tensors of a file of safetensors or of numpy arrays."""
     if file.suffix == ".safetensors":
         return load_file(file, device=str(device))
-    with np.load(file) as arrays:
+    with file.open("rb") as opened, np.load(opened) as arrays:
         return {name: torch.tensor(arrays[name], device=device) for name in arrays.files}
 
 

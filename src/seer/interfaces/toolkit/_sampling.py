@@ -1,15 +1,11 @@
 """Choosing tokens: seeded for each row of a batch, so that a batch gives what single calls give.
 
-Every row has random numbers of its own: a number for each token at each step, which depends on the
-row's seed, the step and the token alone. The token with the highest probability over its number is
-taken: a draw from the distribution that a small change of it (rounding in another batch) changes
-rarely. The numbers are hashes, made with whole numbers of 32 bits, so they are the same on every
-device, inside a CUDA graph and outside.
+Every row has its own random number for each token at each step, which depends only on the row's
+seed, the step and the token. The token whose probability divided by its number is highest is taken.
+This is a draw from the distribution, and a small change of the distribution, such as rounding in
+another batch, rarely changes it. The numbers are hashes, computed with integers of 32 bits, so they
+are the same on every device, inside a CUDA graph and outside.
 """
-
-# torch, transformers and scikit-learn are annotated in part only.
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownVariableType=false
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -6,10 +6,6 @@ from 1: block 3 is layer 4. Some streams consist of units: the heads of attentio
 an MLP.
 """
 
-# torch, transformers and scikit-learn are annotated in part only.
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownVariableType=false
-
 import re
 
 import torch
@@ -111,14 +107,14 @@ def unit_count(model: Model, site: Site) -> int:
     return model.units[site.layer - 1].neuron_count if site.stream in _NEURONS else 0
 
 
-def check_unit(model: Model, site: Site, unit: int | None) -> int | None:
-    """`unit`, if the site has it.
+def check_unit(model: Model, site: Site, unit: int | None) -> None:
+    """Check that a site has a unit; None stands for all of them.
 
     Raises:
         ModelInputError: The site has no units, or not this one.
     """
     if unit is None:
-        return None
+        return
     count = unit_count(model, site)
     if not count:
         raise ModelInputError(
@@ -130,7 +126,6 @@ def check_unit(model: Model, site: Site, unit: int | None) -> int | None:
         if site.stream in ("keys", "values"):
             what = f"{site.stream} of heads"
         raise ModelInputError(f"unit={unit!r}: layer {site.layer} has {what} 0 to {count - 1}")
-    return unit
 
 
 def width_of(model: Model, site: Site) -> int:

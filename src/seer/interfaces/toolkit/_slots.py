@@ -9,10 +9,6 @@ short ones, a smaller graph runs over the first part of the same tensors.
 The last slot is a scrap one: what a captured prefill computes for padding goes there.
 """
 
-# torch, transformers and scikit-learn are annotated in part only.
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownVariableType=false
-
 import math
 import os
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -274,7 +270,7 @@ class Slots:
     # --- steps -----------------------------------------------------------------------------------
 
     def run(self, *, rows: int, length: int, way: Way, bent: Bent) -> Tensor:
-        """Run a step; the tokens and their log-probabilities (2 by rows), still on the device.
+        """Run a step, and return tokens and log-probabilities (2 by rows), still on the device.
 
         Args:
             rows: The first this many rows take part.

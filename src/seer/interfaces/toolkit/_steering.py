@@ -4,10 +4,6 @@ Every row of a batch has its own list of changes, and all rows run together: for
 changes of all rows are applied at once, then the second ones, and so on.
 """
 
-# torch, transformers and scikit-learn are annotated in part only.
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownVariableType=false
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -219,22 +215,19 @@ def prompt_changes(
     def at_prompt(change: Change, value: Tensor) -> Tensor:
         return change(value, 0)
 
-    # As if all were as long: none begins behind padding.
+    # Treat all rows as equally long, because none begins with padding.
     changes = changes_of(steps, [longest] * len(steps))
     return {site.layer: partial(at_prompt, change) for site, change in changes.items()}
 
 
-def changes_of(
-    steps: Sequence[Sequence[Step]], lengths: Sequence[int], *, longest: int | None = None
-) -> Mapping[Site, Change]:
+def changes_of(steps: Sequence[Sequence[Step]], lengths: Sequence[int]) -> Mapping[Site, Change]:
     """The changes for a batch padded at the left, one list of steps per row.
 
     Args:
         steps: The changes of each row.
         lengths: How many tokens each row's prompt has.
-        longest: How many the batch has; by default the most of `lengths`.
     """
-    width = max(lengths) if longest is None else longest
+    width = max(lengths)
     sites = {step.site for row in steps for step in row}
     found: dict[Site, Change] = {}
     for site in sites:

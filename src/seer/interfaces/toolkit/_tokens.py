@@ -1,9 +1,5 @@
 """Tokens, and the distribution of the next one."""
 
-# torch, transformers and scikit-learn are annotated in part only.
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownVariableType=false
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,9 +1,5 @@
 """Training a small sparse autoencoder on a model's activations."""
 
-# torch, transformers and scikit-learn are annotated in part only.
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownVariableType=false
-
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -30,7 +26,7 @@ from ._model import Model, Prompt
 from ._reading import read_batch
 from ._records import Layer, Stream, TrainedSae
 from ._registry import find
-from ._sae import Sae
+from ._sae import Sae, top_features
 from ._sites import flattens_heads, hook_name, site_of, width_of
 
 _TEST_EVERY = 4
@@ -170,7 +166,7 @@ def _train(
 def _loss(
     tensors: dict[str, Tensor], inputs: Tensor, k: int, dead: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The squared error, with that of dead features on what is missed; and who was active."""
+    """The squared error, with that of dead features on what is missed; and which were active."""
     before = (inputs - tensors["b_dec"]) @ tensors["W_enc"] + tensors["b_enc"]
     found = top_features(before, k)
     missed = inputs - found @ tensors["W_dec"] - tensors["b_dec"]
@@ -181,12 +177,6 @@ def _loss(
         rest = missed.detach() - idle @ tensors["W_dec"]
         loss = loss + _IDLE_WEIGHT * torch.square(rest).sum(-1).mean()
     return loss, (found > 0).any(0)
-
-
-def top_features(before: Tensor, k: int) -> Tensor:
-    """The k largest of each row where they are positive, and 0 elsewhere."""
-    values, places = before.topk(k, dim=-1)
-    return torch.zeros_like(before).scatter(-1, places, values.relu())
 
 
 def _config(

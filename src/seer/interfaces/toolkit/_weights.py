@@ -1,8 +1,4 @@
-"""What training changed in a model's matrices, as directions that are read as tokens."""
-
-# torch, transformers and scikit-learn are annotated in part only.
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownVariableType=false
+"""What training changed in a model's matrices: how much, and in which directions, as tokens."""
 
 import re
 from collections.abc import Iterator
@@ -17,7 +13,7 @@ from seer.errors import ModelInputError
 from ._limits import MAX_DIRECTIONS, MAX_MATRICES, MAX_TOP, check_count
 from ._model import Model
 from ._neighbours import cosines
-from ._records import ChangeDirection, TokenScore, WeightChange
+from ._records import AdapterWeight, ChangeDirection, TokenScore, WeightChange
 from ._registry import find
 
 _WRITES = {
@@ -25,6 +21,8 @@ _WRITES = {
     *("down_proj", "fc2", "dense_4h_to_h", "fc_out"),
 }
 """Names of the matrices whose output goes to the residual stream."""
+_SINGULAR = 8
+"""How many singular values `adapter_norms` gives."""
 _COLUMNS = 16_384
 """Columns of a matrix that are widened to float64 at once."""
 
@@ -90,7 +88,9 @@ def diff_weights(
     other = one if second is None else find(second)
     for model in (one, other):
         if getattr(model.net, "is_quantized", False):
-            raise ModelInputError(f"the weights of {model.name!r} are quantised; load it without")
+            raise ModelInputError(
+                f"the weights of {model.name!r} are quantised; load the model without quantisation"
+            )
     found = list(_adapter_changes(one) if second is None else _changes(one, other))
     measured = sorted(((change.norm(), change) for change in found), key=lambda pair: -pair[0])
     return [
@@ -104,6 +104,28 @@ def diff_weights(
         for norm, change in measured[:matrices]
         if norm > 0
     ]
+
+
+def adapter_norms(*, model: str | None = None) -> list[AdapterWeight]:
+    """Measure how much an adapter (LoRA) changes each matrix, largest change first.
+
+    `diff_weights` also gives the directions of the changes, read as tokens.
+
+    Args:
+        model: A model with an adapter; the first model by default.
+    """
+    chosen = find(model)
+    if chosen.adapter is None:
+        raise ModelInputError(f"{chosen.name!r} has no adapter")
+    found = [
+        _weight(name, module, str(adapter))
+        for name, module in chosen.net.named_modules()
+        if hasattr(module, "lora_A")
+        for adapter in module.lora_A
+    ]
+    if not found:
+        raise ModelInputError(f"the adapter of {chosen.name!r} has no low-rank matrices (LoRA)")
+    return sorted(found, key=lambda one: -one.norm)
 
 
 def _adapter_changes(model: Model) -> Iterator[_Change]:
@@ -191,6 +213,24 @@ def _matrix(module: Any) -> Tensor | None:
     # GPT-2's Conv1D keeps inputs by outputs, and a table has a row for each of its inputs.
     across = type(base).__name__ == "Conv1D" or isinstance(base, torch.nn.Embedding)
     return weight.T if across else weight
+
+
+def _weight(name: str, module: Any, adapter: str) -> AdapterWeight:
+    down = module.lora_A[adapter].weight.double()
+    up = module.lora_B[adapter].weight.double()
+    # The singular values of a product of thin matrices are those of the small one between them.
+    small = torch.linalg.qr(up).R @ torch.linalg.qr(down.T).R.T * float(module.scaling[adapter])
+    values = torch.linalg.svdvals(small)
+    norm = float(torch.linalg.vector_norm(values))
+    base = _norm(module.get_base_layer().weight)
+    return AdapterWeight(
+        module=name,
+        layer=_layer(name),
+        rank=int(down.shape[0]),
+        norm=norm,
+        relative=norm / max(base, 1e-12),
+        singular=values[:_SINGULAR].tolist(),
+    )
 
 
 def _norm(weight: Tensor) -> float:

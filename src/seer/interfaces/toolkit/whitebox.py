@@ -6,16 +6,12 @@ layer. Token positions are indices; negative ones count from the end. `models()`
 functions use the first one by default. The same arguments give the same result.
 """
 
-# torch, transformers and scikit-learn are annotated in part only.
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownVariableType=false
-
 from seer.rpc import expose
 
 from ._activations import activations, hold_activations
 from ._attention import attention
 from ._attribution import attribute
-from ._compare import adapter_norms, compare
+from ._compare import compare
 from ._features import sae_direction, sae_features, saes
 from ._generate import chat, generate, sample, writing
 from ._lens import fit_lens, logit_lens
@@ -26,7 +22,7 @@ from ._registry import load_models, models
 from ._steering import contrast
 from ._tokens import chat_prompt, next_tokens, tokenize
 from ._train_sae import train_sae
-from ._weights import diff_weights
+from ._weights import adapter_norms, diff_weights
 
 load_models()
 
