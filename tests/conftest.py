@@ -10,6 +10,7 @@ import secrets
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Generator
 from pathlib import Path
 from types import ModuleType
@@ -123,7 +124,12 @@ def anyio_backend() -> str:
 def nothing_is_left() -> Generator[None]:
     """After the last test: no process, no mount, no machine's and no temporary folder of ours."""
     yield
-    left = [*_machines(), *_temporary(), *_processes(), *_mounts()]
+    # What served a controller that a test killed ends by itself, a moment later.
+    deadline = time.monotonic() + 30
+    while (left := [*_machines(), *_temporary(), *_processes(), *_mounts()]) and (
+        time.monotonic() < deadline
+    ):
+        time.sleep(0.2)
     assert not left, "left over by the tests:\n" + "\n".join(left)
 
 
@@ -150,7 +156,8 @@ def _processes() -> list[str]:
         except OSError:
             continue
         if marker in command or marker in environment:
-            found.append(f"process {entry.name}: {command.replace(bytes(1), b' ').decode()[:200]}")
+            words = command.replace(b"\0", b" ").decode(errors="replace")
+            found.append(f"process {entry.name}: {words[:200]}")
     return found
 
 

@@ -16,6 +16,8 @@ import pytest
 from seer._places import state_dir
 from seer._sync import on_loop, run_sync
 from seer.errors import HostResourceError, RecordError, SeerError
+from seer.harness import Agent, AgentContext, AgentRequest, run_agent
+from seer.runs import open_run
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EROFS])
@@ -28,6 +30,27 @@ def test_what_the_host_lacks_is_a_typed_error(number: int) -> None:
             attempt()
         assert caught.value.errno == number
         assert re.search(r"(host|process|user)\b.*'/some/file'", str(caught.value))
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOSPC])
+def test_what_the_host_lacks_during_a_run_is_a_typed_error(number: int, tmp_path: Path) -> None:
+    class Lacking(Agent):
+        name = "lacking"
+
+        def check(self, request: AgentRequest) -> None: ...
+
+        async def run(self, request: AgentRequest, context: AgentContext) -> None:
+            raise OSError(number, os.strerror(number), "/some/file")
+
+    async def run() -> None:
+        async for _ in run_agent("go", tools=False, provider=Lacking(), record=tmp_path):
+            pass
+
+    with pytest.raises(HostResourceError, match="/some/file") as caught:
+        asyncio.run(run())
+    assert caught.value.errno == number
+    (folder,) = tmp_path.iterdir()
+    assert open_run(folder.name, tmp_path).info.message == str(caught.value)
 
 
 def test_other_errors_stay_what_they_are() -> None:
@@ -82,6 +105,96 @@ def test_too_few_descriptors_end_a_start_with_a_typed_error(
         "    print('typed:', type(error).__name__, error)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=120
     )
     assert done.stdout.startswith("typed: "), done.stdout + done.stderr
+
+
+@pytest.mark.full
+def test_a_run_with_64_descriptors_completes_about_as_soon_as_with_many(tmp_path: Path) -> None:
+    program = """
+import asyncio, resource, sys, time
+from seer.execution import create_local_session
+from seer.harness import Call, Scripted, Step, run_agent
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), int(sys.argv[1])))
+steps = [Step(calls=(Call(tool="python", arguments={"code": "6 * 7"}, save="it"),)),
+         Step(text="it is {it.text}")]
+
+async def main(session):
+    run = run_agent("go", session=session, provider=Scripted(steps), show=False)
+    async for _ in run:
+        pass
+    print(run.result.reason, run.result.result.strip())
+
+begin = time.monotonic()
+with create_local_session() as session:
+    asyncio.run(main(session))
+print(time.monotonic() - begin)
+"""
+    taken: list[float] = []
+    for descriptors in (1024, 64):
+        done = subprocess.run(
+            [sys.executable, "-c", program, str(descriptors)],
+            cwd=tmp_path,
+            env={**os.environ, "SEER_RUNS": str(tmp_path / "runs")},
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
+        said, *seconds = done.stdout.splitlines() or [""]
+        assert said == "completed it is 42", done.stdout + done.stderr
+        taken.append(float(seconds[0]))
+    # Waiting for descriptors that nobody frees once made it thirty times as long.
+    assert taken[1] < 10 * taken[0], taken
+
+
+@pytest.mark.full
+def test_a_run_without_free_descriptors_ends_soon_with_a_typed_error(tmp_path: Path) -> None:
+    (tmp_path / "server.py").write_text("from mcp.server import MCPServer\nMCPServer('s').run()\n")
+    # With more free descriptors, each run fails at a later step of its start.
+    program = """
+import asyncio, contextlib, os, resource, sys
+from seer.errors import SeerError
+from seer.harness import Scripted, Step, run_agent
+
+async def run():
+    servers = {"s": {"command": sys.executable, "args": ["server.py"]}}
+    agent = Scripted([Step(text="done")])
+    async with asyncio.timeout(60):
+        async for _ in run_agent("go", servers, provider=agent, show=False):
+            pass
+
+async def with_free(count):
+    taken = []
+    with contextlib.suppress(OSError):
+        while True:
+            taken.append(os.open("/dev/null", os.O_RDONLY))
+    for _ in range(count):
+        os.close(taken.pop())
+    try:
+        await run()
+        print("completed")
+    except SeerError as error:
+        print("typed", "Too many open files" in str(error))
+    finally:
+        for fd in taken:
+            os.close(fd)
+
+asyncio.run(run())
+resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
+for count in range(9):
+    asyncio.run(with_free(count))
+asyncio.run(run())
+print("completed")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env={**os.environ, "SEER_RUNS": str(tmp_path / "runs")},
+        capture_output=True,
+        text=True,
+        timeout=250,
+    )
+    said = done.stdout.splitlines()
+    assert said == ["typed True"] * 9 + ["completed"], done.stdout + done.stderr

@@ -1,20 +1,23 @@
-"""No connection is lost when a wait for it is cancelled, at whatever moment.
+"""No connection is lost when a wait for it is cancelled, at whatever moment, and no file of others.
 
 The moments lie within an event loop's steps, where only this module's functions can be driven.
 """
 
 import asyncio
 import gc
+import os
 import socket
 import threading
 import warnings
 from collections.abc import Generator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 
 import pytest
 
 from seer._sockets import Acceptor, accept, connect_in_thread
+from seer._unix_sockets import connect, listen, serve
 
 
 def listening() -> socket.socket:
@@ -25,6 +28,9 @@ def listening() -> socket.socket:
 
 @contextmanager
 def nothing_unclosed() -> Generator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        gc.collect()  # what other tests left
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         yield
@@ -139,3 +145,33 @@ async def test_an_accept_goes_on_when_descriptors_are_short(
         with socket.create_connection(listener.getsockname()):
             (await accept(listener)).close()
         assert listener.refusals == 0
+
+
+async def test_a_served_socket_leaves_files_of_other_folders_alone(tmp_path: Path) -> None:
+    for name in ("own", "other"):
+        (tmp_path / name).mkdir()
+    other = tmp_path / "other" / "a.sock"
+    other.write_text("not to be removed")
+    with listen(tmp_path / "own" / "a.sock", 4) as listener:
+        # The number that its folder's descriptor had is now another folder's, then a file's.
+        number = int(Path(listener.getsockname()).parent.name)
+        for opened in (other.parent, other):
+            fd = os.open(opened, os.O_RDONLY)
+            os.dup2(fd, number)
+            try:
+                server = await serve(echo, listener.dup(), limit=100)
+                with connect(tmp_path / "own" / "a.sock") as connected:
+                    connected.shutdown(socket.SHUT_WR)
+                    assert await asyncio.to_thread(connected.recv, 1) == b""
+                server.close()
+                await server.wait_closed()
+            finally:
+                for held in {fd, number}:
+                    os.close(held)
+    assert other.read_text() == "not to be removed"
+
+
+async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(await reader.read())
+    writer.close()
+    await writer.wait_closed()

@@ -1,6 +1,7 @@
-"""The folders in which Seer keeps the state of running machines, and its cache."""
+"""The folders of Seer's state and cache, and those of the installed packages."""
 
 import os
+import sys
 from pathlib import Path
 
 from seer.errors import HostResourceError
@@ -14,6 +15,13 @@ def state_dir() -> Path:
 def cache_dir() -> Path:
     """`$XDG_CACHE_HOME/seer`, or `~/.cache/seer`. Created with mode 0700 if it is missing."""
     return _made("XDG_CACHE_HOME", ".cache")
+
+
+def package_folders() -> list[Path]:
+    """The folders of `sys.path` that hold installed packages, in its order."""
+    found = [Path(p).absolute() for p in sys.path]
+    names = ("site-packages", "dist-packages")
+    return [path for path in dict.fromkeys(found) if path.name in names and path.is_dir()]
 
 
 def _made(variable: str, default: str) -> Path:

@@ -1,17 +1,20 @@
-"""Runs a program for `seer run`: like `python PROGRAM`, but with one line for two kinds of errors.
+"""Runs a program for `seer run`: like `python PROGRAM`, but with one line for some errors.
 
-Ctrl-C prints nothing, because `seer run` says what was kept. A record that cannot be written, such
-as on a full disk, is one line. Every other error is Python's own traceback.
+Ctrl-C prints nothing, because `seer run` says what was kept, and a second one does not disturb the
+ending. A record that cannot be written, such as on a full disk, is one line, and so is a package
+that is not installed. Every other error is Python's own traceback.
 """
 
+import asyncio
 import io
 import signal
 import sys
 from pathlib import Path
-from types import ModuleType, TracebackType
-from typing import cast
+from types import FrameType, ModuleType, TracebackType
+from typing import Any, cast
+from weakref import WeakKeyDictionary
 
-from seer.errors import RecordError
+from seer.errors import MissingExtraError, RecordError
 
 
 def main() -> None:
@@ -24,7 +27,7 @@ def main() -> None:
     ) -> None:
         if isinstance(error, KeyboardInterrupt):
             return
-        failure = _failure_of_record(error)
+        failure = _in_one_line(error)
         if failure is None:
             shown = _from_file(trace, file)
             sys.__excepthook__(kind, error.with_traceback(shown), shown)
@@ -38,6 +41,7 @@ def main() -> None:
             sys.__unraisablehook__(found)
 
     sys.excepthook, sys.unraisablehook = uncaught, unraisable
+    _ignore_second_interrupts()
     # `seer run` blocks it until here, so that an early Ctrl-C shows no traceback either.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     module = ModuleType("__main__")
@@ -48,13 +52,34 @@ def main() -> None:
     exec(code, module.__dict__)
 
 
-def _failure_of_record(error: BaseException) -> BaseException | None:
-    """The first error of a record, where there are only such; several agents may fail at once."""
+def _ignore_second_interrupts() -> None:
+    """Let `asyncio.run` ignore the Ctrl-C after the one that has cancelled the program's task.
+
+    A second Ctrl-C would raise between any two steps of the loop: sandboxes would not be ended, and
+    the record would not be closed. A third one still raises. A handler of our own in place of
+    asyncio's would not know which task to cancel, so asyncio's is wrapped.
+    """
+    runner: Any = asyncio.Runner
+    usual = runner._on_sigint
+    presses = WeakKeyDictionary[asyncio.Task[Any], int]()
+
+    def pressed(
+        self: asyncio.Runner, number: int, frame: FrameType | None, main_task: asyncio.Task[Any]
+    ) -> None:
+        presses[main_task] = presses.get(main_task, 0) + 1
+        if presses[main_task] != 2 or main_task.done():
+            usual(self, number, frame, main_task)
+
+    runner._on_sigint = pressed
+
+
+def _in_one_line(error: BaseException) -> BaseException | None:
+    """The error whose message says all; of several agents' errors the first, if all are such."""
     if isinstance(error, BaseExceptionGroup):
         group = cast("BaseExceptionGroup[BaseException]", error)
-        inner = [_failure_of_record(item) for item in group.exceptions]
+        inner = [_in_one_line(item) for item in group.exceptions]
         return inner[0] if all(inner) else None
-    return error if isinstance(error, RecordError) else None
+    return error if isinstance(error, (RecordError, MissingExtraError)) else None
 
 
 def _from_file(trace: TracebackType | None, file: str) -> TracebackType | None:

@@ -45,16 +45,14 @@ def student(means: Sequence[float], *, extra: str = "science") -> Interval:
     return mean - reach, mean + reach
 
 
-def bootstrap(
-    values: Sequence[float], *, resamples: int = 9999, seed: int = 0, extra: str = "science"
-) -> Interval:
+def bootstrap(values: Sequence[float], *, extra: str = "science") -> Interval:
     """The bootstrap's interval of the mean (bias-corrected and accelerated) of values that vary.
 
-    The same values and seed give the same interval.
+    The same values give the same interval.
     """
     average: Callable[..., Any] = science("numpy", extra=extra).mean
     found = science("scipy.stats", extra=extra).bootstrap(
-        (list(values),), average, rng=seed, n_resamples=resamples
+        (list(values),), average, rng=0, n_resamples=9999
     )
     return float(found.confidence_interval.low), float(found.confidence_interval.high)
 

@@ -14,9 +14,11 @@ import errno
 import os
 import threading
 from collections.abc import Coroutine, Generator
+from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 from seer.errors import HostResourceError, SeerError
 
@@ -38,14 +40,21 @@ _of_parents: list[asyncio.AbstractEventLoop] = []
 _caller: ContextVar[asyncio.AbstractEventLoop | None] = ContextVar(
     "seer_calling_loop", default=None
 )
+_already_told: WeakSet[asyncio.Task[Any]] = WeakSet()
+"""Tasks in which `run_sync` has raised a cancellation that asyncio will raise once more."""
 
 
 def background_loop() -> asyncio.AbstractEventLoop:
-    """The background loop, started on first use in a daemon thread."""
+    """The background loop, started on first use in a daemon thread.
+
+    Raises:
+        HostResourceError: This process has no descriptors left for it.
+    """
     global _loop
     with _lock:
         if _loop is None or _loop.is_closed():
-            _loop = asyncio.new_event_loop()
+            with resources_named():
+                _loop = asyncio.new_event_loop()
             thread = threading.Thread(target=_loop.run_forever, name="seer-loop", daemon=True)
             thread.start()
             atexit.register(_end, _loop, thread)
@@ -85,7 +94,7 @@ def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
 
 
 @contextmanager
-def _resources_named() -> Generator[None]:
+def resources_named() -> Generator[None]:
     """Raise `HostResourceError` for an `OSError` that means that this host lacks a resource."""
     try:
         yield
@@ -100,9 +109,11 @@ def _resources_named() -> Generator[None]:
 def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run `coroutine` on the background loop and wait for its result.
 
-    Ctrl-C cancels the coroutine and waits until its clean-up has ended.
+    Ctrl-C cancels the coroutine and waits until its clean-up has ended. So does cancelling the task
+    that this is called in, which is what Ctrl-C does under `asyncio.run`.
 
     Raises:
+        CancelledError: The caller's task was cancelled meanwhile.
         RuntimeError: The caller is on the background loop itself, which would deadlock.
     """
     loop = background_loop()
@@ -112,23 +123,44 @@ def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
         raise RuntimeError(
             "a blocking method was called on Seer's own event loop; await its `a`-prefixed twin"
         )
-    ended = threading.Event()
+    began, ended = threading.Event(), threading.Event()
 
     async def guarded() -> T:
+        began.set()
         _caller.set(calling)
         try:
             return await coroutine
         finally:
             ended.set()
 
+    task = None if calling is None else asyncio.current_task(calling)
+    # Clean-up in a task that is cancelled may call this too, so only what follows counts.
+    before = 0 if task is None else task.cancelling()
     future = asyncio.run_coroutine_threadsafe(guarded(), loop)
     try:
-        with _resources_named():
+        with resources_named():
+            if task is not None:
+                _wait_in_task(future, task, before)
             return future.result()
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        began.wait()  # one that is cancelled before it begins would not say that it has ended
         if future.cancel():
             ended.wait()
         raise
+
+
+def _wait_in_task(future: Future[Any], task: asyncio.Task[Any], before: int) -> None:
+    """Wait until `future` is done, in the thread of a task.
+
+    The task's loop is blocked meanwhile, so a cancellation of the task has to be looked for.
+
+    Raises:
+        CancelledError: The task was cancelled more than `before` times.
+    """
+    while not wait([future], timeout=0.1).done:
+        if task.cancelling() > before:
+            _already_told.add(task)
+            raise asyncio.CancelledError
 
 
 async def run_on(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -149,6 +181,12 @@ async def on_loop(coroutine: Coroutine[Any, Any, T], *, settle: bool = False) ->
     calling = asyncio.get_running_loop()
     if calling is loop:
         return await coroutine
+    task = asyncio.current_task()
+    if task is not None and task in _already_told:
+        # Let asyncio raise it here, where it would otherwise end a clean-up before it begins.
+        _already_told.discard(task)
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(0)
 
     ended = asyncio.Event()
 
@@ -162,7 +200,7 @@ async def on_loop(coroutine: Coroutine[Any, Any, T], *, settle: bool = False) ->
 
     running = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(called(), loop))
     try:
-        with _resources_named():
+        with resources_named():
             return await running
     except asyncio.CancelledError:
         if settle:

@@ -55,12 +55,14 @@ class ConfigError(SeerError, ValueError):
     Attributes:
         field: The field, as in `SandboxConfig.gpu` or `ModelConfig.name`.
         value: What was given.
+        reason: Why it cannot work, and what to do.
     """
 
     def __init__(self, field: str, value: object, reason: str) -> None:
         super().__init__(f"{field}={value!r}: {reason}")
         self.field = field
         self.value = value
+        self.reason = reason
 
 
 class MissingExtraError(SeerError, ImportError):
@@ -262,10 +264,6 @@ class ToolServerError(SeerError, ConnectionError):
 
 class ScriptError(SeerError, AssertionError):
     """A scripted agent's step failed: an assertion does not hold, or the step cannot be run."""
-
-
-class AgentProcessError(SeerError, ConnectionError):
-    """A vendor's agent process did not start, or died."""
 
 
 # --- records of runs ---------------------------------------------------------------------------

@@ -23,6 +23,9 @@ from seer.workspace import Library, Workspace
 BOUND = 30.0
 """Seconds in which everything that a neighbour does must be done."""
 
+PATIENCE = 5.0
+"""Seconds for which an attack waits for what others of its user hold."""
+
 INTERFACE = '''
 import time
 import numpy as np
@@ -46,28 +49,33 @@ def late() -> None:
 # Each holds as much of one thing as it gets, in a process of its own that lives on.
 ATTACKS = {
     "descriptors": """
-import contextlib, socket
+import socket
 pairs = []
-with contextlib.suppress(OSError):
-    while held < 40000:
-        pairs += socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        pairs[-2].setblocking(False)
-        with contextlib.suppress(BlockingIOError):
-            while held < 40000:
-                socket.send_fds(pairs[-2], [b"x"], [0] * 250)
-                held += 250
+def send():
+    if len(pairs) == 160:
+        return 0
+    try:
+        pair = socket.socketpair()
+        socket.send_fds(pair[0], [b"x"], [0] * 250)
+    except OSError:
+        return 0
+    pairs.append(pair)
+    return 250
+# The kernel refuses more when the user is above the limit, not yet at it.
+held = take(send, resource.getrlimit(resource.RLIMIT_NOFILE)[0] + 1)
 """,
     "signals": """
-import signal
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGRTMIN + 1])
 info = (ctypes.c_int * 32)(signal.SIGRTMIN + 1, 0, -1)
-while libc.syscall(129, os.getpid(), signal.SIGRTMIN + 1, ctypes.byref(info)) == 0:
-    held += 1
+def send():
+    return libc.syscall(129, os.getpid(), signal.SIGRTMIN + 1, ctypes.byref(info)) == 0
+held = take(send, resource.getrlimit(resource.RLIMIT_SIGPENDING)[0])
 """,
     "timers": """
 timer = ctypes.c_int()
-while libc.syscall(222, 0, None, ctypes.byref(timer)) == 0:
-    held += 1
+def create():
+    return libc.syscall(222, 0, None, ctypes.byref(timer)) == 0
+held = take(create, resource.getrlimit(resource.RLIMIT_SIGPENDING)[0])
 """,
     "processes": """
 import time
@@ -142,10 +150,21 @@ except OSError:
     pass
 """,
 }
+# The kernel counts what `take` is for per user. When it refuses more, another process of the user
+# may hold a part, if only a signal that it has not handled yet; a neighbour could have that part as
+# soon as it is free. So the attack tries again until it holds the whole limit by itself. It gives
+# up when it gets nothing for some time, because the user's programs may hold a part for good.
 _HOLD = """
-import ctypes, os, signal
+import ctypes, os, resource, signal, time
 libc = ctypes.CDLL(None, use_errno=True)
 held = 0
+def take(some, limit):
+    held, until = 0, time.monotonic() + {patience}
+    while True:
+        if got := some():
+            held, until = held + got, time.monotonic() + {patience}
+        elif held >= limit or time.monotonic() > until:
+            return held
 {code}
 os.write(1, b"held %d\\n" % held)
 signal.pause()
@@ -254,7 +273,7 @@ async def attack(
                 name for name in CHECKS if backend == "bubblewrap" or name not in LANDLOCK_HAS_NOT
             ]
             for name in names:
-                code = START.format(code=_HOLD.format(code=ATTACKS[name]))
+                code = START.format(code=_HOLD.format(code=ATTACKS[name], patience=PATIENCE))
                 held = await hostile.aexec(code, timeout=60)
                 assert held.ok and held.stdout.startswith("held "), held.text
                 failed = {check: await _check(working, check) for check in checks}

@@ -4,6 +4,7 @@ Started as that user, with JSON on standard input: folders and known paths in th
 servers and their tokens. Prints a line for everything that succeeded.
 """
 
+import contextlib
 import json
 import os
 import socket
@@ -106,8 +107,9 @@ def kinds_below(folder: str) -> "list[tuple[str, str]]":
         found += [(os.path.join(parent, name), "folder") for name in folders]  # noqa: PTH118
         for name in files:
             path = os.path.join(parent, name)  # noqa: PTH118
-            mode = os.lstat(path).st_mode
-            found.append((path, "socket" if stat.S_ISSOCK(mode) else "file"))
+            with contextlib.suppress(FileNotFoundError):  # what runs there may remove its own
+                mode = os.lstat(path).st_mode
+                found.append((path, "socket" if stat.S_ISSOCK(mode) else "file"))
     return found
 
 

@@ -139,7 +139,7 @@ def attack():
     import json, socket, urllib.request
     def reach(url):
         try:
-            with urllib.request.urlopen(url, timeout=5) as answer:
+            with urllib.request.urlopen(url, timeout=60) as answer:
                 return answer.status
         except Exception as error:
             return type(error).__name__ + ": " + str(error)

@@ -12,7 +12,12 @@ import pytest
 
 from seer.workspace import Library
 
-pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
+# Not beside the tests of floods: the kernel counts descriptors that are on their way per user.
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.timeout(300),
+    pytest.mark.xdist_group("descriptors"),
+]
 
 
 class Target:

@@ -1,5 +1,6 @@
 """When a controller is killed at any moment, nothing that ran for it stays."""
 
+import contextlib
 import os
 import select
 import signal
@@ -50,7 +51,10 @@ def test_a_killed_controller_leaves_no_process_mount_or_machine(tmp_path: Path) 
         assert controller.stdout.readline() == b"\n"
         machines = [entry.name for entry in (state / "seer" / "machines").iterdir()]
         assert len(machines) == 2
-        watched = {pid: os.pidfd_open(pid) for pid in _of(state, machines)}
+        watched: dict[int, int] = {}
+        for pid in _of(state, machines):
+            with contextlib.suppress(ProcessLookupError):  # it has ended by itself meanwhile
+                watched[pid] = os.pidfd_open(pid)
         controller.send_signal(signal.SIGKILL)
     assert len(watched) >= 6
     left: dict[int, int] = dict(watched)
@@ -79,9 +83,11 @@ def _of(state: Path, machines: list[str]) -> list[int]:
         try:
             seen = [(entry / name).read_bytes() for name in ("mountinfo", "cmdline", "environ")]
             links = [entry / "cwd", *(entry / "fd").iterdir()]
-            seen += [os.fsencode(link.readlink()) for link in links]
         except OSError:
             continue
+        for link in links:
+            with contextlib.suppress(OSError):  # closed meanwhile; the process is still there
+                seen.append(os.fsencode(link.readlink()))
         if any(mark in data for data in seen for mark in marks):
             found.append(int(entry.name))
     return found

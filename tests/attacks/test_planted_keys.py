@@ -149,7 +149,7 @@ def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
 
 
 async def finish(run: AgentRun) -> list[Event]:
-    with anyio.fail_after(90):
+    with anyio.fail_after(200):
         return [event async for event in run]
 
 
@@ -220,7 +220,7 @@ async def test_planted_keys_are_in_no_process_record_log_page_or_export(
                 )
                 events = await finish(run)
                 asked = str([request.body for request in endpoint.requests]).encode()
-    told = str(events).encode()
+    told = str([event.to_json() for event in events]).encode()
     assert b"found [] interface has ['LAB_TOKEN']" in told, told[-3000:].decode()
     # The vendor's process needs its own key, the interface the secret that it was given.
     allowed = {"agent: ANTHROPIC_API_KEY", "jailed: LAB_TOKEN"}

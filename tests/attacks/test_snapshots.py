@@ -7,15 +7,20 @@ import shutil
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from seer.environment import ExecutionMode, Sandbox, SandboxConfig, _snapshots
-from seer.errors import SnapshotError
+from seer.errors import SnapshotError, StartError
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 
 CONFIG = SandboxConfig(gpu=None, provider="local", execution_mode=ExecutionMode.CLI, disk="64MB")
+
+
+class _Usage(NamedTuple):
+    free: int
 
 
 @pytest.fixture
@@ -72,11 +77,15 @@ def test_an_agent_plants_links_pipes_and_closed_files_before_a_snapshot(
 
 
 def test_a_snapshot_fills_the_disk_of_the_host(
-    sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sandbox.exec("head -c 48000000 /dev/urandom > large")
-    free = shutil.disk_usage(tmp_path).free
-    monkeypatch.setattr(_snapshots, "_SPARE", free - (8 << 20))
+
+    def usage(_: object) -> _Usage:
+        return _Usage(free=_snapshots._SPARE + (8 << 20))  # pyright: ignore[reportPrivateUsage]
+
+    # The disk's own room changes with all that runs beside this.
+    monkeypatch.setattr(shutil, "disk_usage", usage)
     with pytest.raises(SnapshotError, match="has more than"):
         sandbox.snapshot("too large")
     assert not list(_snapshots.snapshots_dir().iterdir())
@@ -84,6 +93,7 @@ def test_a_snapshot_fills_the_disk_of_the_host(
 
 STOP = """
 import os, signal
+open("ready", "w").close()
 while True:
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -101,7 +111,8 @@ def test_an_agent_stops_the_program_that_packs(
     # Something to pack, so that there is time to stop it.
     sandbox.exec("head -c 48000000 /dev/urandom > large")
     sandbox.write_file("stop.py", STOP.encode())
-    sandbox.exec("setsid python3 stop.py > /dev/null 2>&1 & sleep 0.5")
+    started = "setsid python3 stop.py > /dev/null 2>&1 &"
+    sandbox.exec(f"{started} until [ -e ready ]; do sleep 0.05; done", timeout=60)
     with pytest.raises(SnapshotError, match="made no progress"):
         sandbox.snapshot("stopped")
     assert not list(_snapshots.snapshots_dir().iterdir())
@@ -129,3 +140,12 @@ def test_a_forged_archive_unpacks_into_its_own_machine_only(
     with pytest.raises(Exception, match="unpacking"):
         Sandbox.from_snapshot(kept).start()
     assert not list(target.iterdir())
+
+
+def test_a_damaged_snapshot_fails_with_what_tar_says(sandbox: Sandbox) -> None:
+    kept = sandbox.snapshot()
+    archive = _snapshots.snapshots_dir() / kept / "workdir.tar"
+    # tar ends at the first bytes, and the rest is more than a pipe holds.
+    archive.write_bytes(b"\x1f\x8b\x08" + bytes(20_000_000))
+    with pytest.raises(StartError, match="unpacking .* Archive is compressed"):
+        Sandbox.from_snapshot(kept).start()

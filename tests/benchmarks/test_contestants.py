@@ -10,6 +10,7 @@ from benchmarks.gate._floors import FLOORS, Floor
 from benchmarks.gate._peers import PEERS
 from benchmarks.gate._probes import BENCH_PYTHON, Probe, ProbeError, tree
 from seer.isolation import backends
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.full
 
@@ -72,7 +73,8 @@ def test_stopping_leaves_no_process(contestant: Contestant) -> None:
         contestant.connect(probe, timeout=30)
         processes = tree(contestant.pids()) + probe.pids()
     contestant.stop()
-    assert [pid for pid in processes if _runs(pid)] == []
+    # A killed process is there a moment longer; a busy machine makes that more than `stop` waits.
+    wait_until(lambda: not any(map(_runs, processes)), "no process is left")
 
 
 def test_a_client_error_names_what_went_wrong(tmp_path: Path) -> None:

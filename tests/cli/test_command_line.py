@@ -1,21 +1,32 @@
 """The command line in this process: its output and its exit codes."""
 
+import contextlib
 import io
 import json
 import os
+import sqlite3
 import subprocess
 import sys
+import time
+from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import NoReturn
 
 import pytest
 
 from seer.cli import main
 from seer.cli._app import _COMMANDS  # pyright: ignore[reportPrivateUsage]
 from seer.cli._check import secrets_in
-from seer.cli._ps import duration, state
+from seer.cli._machines import Running
+from seer.cli._ps import state
+from seer.cli._target import Around
+from seer.console._output import duration
+from seer.errors import SeerError
 from seer.harness import Text
 from seer.providers import MachineStatus
+from seer.providers._label import Label, read_label, write_label
 from seer.runs import GateCall, RunRecord, new_run_id, open_run
 
 
@@ -95,8 +106,12 @@ def test_a_run_is_shown_from_a_part_of_its_id(
     records: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     whole = run_ids(records)[0]
-    assert main(["runs", "show", whole[-8:]]) == 0
-    assert "It is " in capsys.readouterr().out
+    short = whole.rpartition("-")[2]
+    for part in (whole, whole[-8:], short, short[:-1]):
+        assert main(["runs", "show", part]) == 0
+        assert "It is " in capsys.readouterr().out
+    assert main(["runs", "show", "none"]) == 1
+    assert "`seer runs list` lists them" in capsys.readouterr().err
 
 
 def test_diff_shows_where_runs_part(records: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -170,6 +185,15 @@ def test_durations_are_read_at_a_glance() -> None:
     ]
 
 
+def test_verify_says_that_there_is_no_report(
+    records: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["verify", run_ids(records)[0]]) == 3
+    assert capsys.readouterr().out.startswith(
+        "the final message has no report (a JSON object; see docs/evidence.md)"
+    )
+
+
 def test_verify_checks_claims_against_the_record(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -224,6 +248,111 @@ def test_ps_says_who_holds_a_machine_and_whether_it_is_paused() -> None:
     assert line(controller_alive=False).startswith("orphan")
 
 
+@pytest.mark.parametrize("file", ["my-study/main.py", "a b/main.py", ""])
+@pytest.mark.parametrize("models", [[], ["model_0"], ["gemma-2-9b", "gpt2"]])
+def test_a_label_says_what_a_machine_is_for(
+    file: str, models: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for argv in ([f"/home/me/{file}"], ["/bin/seer", "serve", f"/home/me/{file}", "--detach"]):
+        monkeypatch.setattr("sys.argv", argv)
+        label = read_label(write_label("scoped", models))
+        assert label == Label(kind="scoped", pid=os.getpid(), program=file, models=" ".join(models))
+    assert read_label("made by hand") == Label(kind="made by hand")
+
+
+def test_ps_shows_program_model_pid_and_run_on_80_columns(
+    records: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = new_record(records, "running")
+    pid = os.getpid()
+    machines = [
+        MachineStatus(
+            id=f"sb-{number}123456789abcdef",
+            provider="local",
+            label=f"{kind} pid {pid} my-study/main.py{model}",
+            started_at=time.time() - 600,
+            gpu=None,
+            detached=False,
+            controller_alive=True,
+        )
+        for number, (kind, model) in enumerate([("scoped", " model_0"), ("session", "")])
+    ]
+
+    def running(providers: tuple[str, ...]) -> Running:
+        return Running(machines)
+
+    monkeypatch.setattr("seer.cli._ps.running", running)
+    try:
+        lines = shown_on_80_columns(["ps"])
+    finally:
+        record.close("cancelled")
+    assert not [line for line in lines if len(line) > 80]
+    heading, scoped, session = (
+        " ".join(line.split()) for line in lines if line.strip() and "──" not in line
+    )
+    short = record.run_id.rpartition("-")[2]
+    assert heading == "id what program model pid run for"
+    assert scoped.startswith(f"sb-01234 scoped my-study/main.py model_0 {pid} {short} ")
+    assert session.startswith(f"sb-11234 session my-study/main.py - {pid} {short} ")
+
+
+def test_ps_lists_machines_also_if_the_records_cannot_be_read(
+    records: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine = MachineStatus(
+        id="sb-1",
+        provider="local",
+        label="scoped",
+        started_at=0.0,
+        gpu=None,
+        detached=True,
+        controller_alive=False,
+    )
+
+    def running(providers: tuple[str, ...]) -> Running:
+        return Running([machine])
+
+    def full(*_: object, **__: object) -> NoReturn:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr("seer.cli._ps.running", running)
+    monkeypatch.setattr("seer.runs.RunIndex.list", full)
+    assert main(["ps"]) == 0
+    told = capsys.readouterr()
+    assert "sb-1" in told.out and "database or disk is full" in told.err
+
+
+def shown_on_80_columns(arguments: list[str]) -> list[str]:
+    """What a command prints on a terminal of 80 columns, without colours."""
+    import fcntl
+    import pty
+    import re
+    import struct
+    import termios
+    from contextlib import redirect_stdout
+
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    with os.fdopen(ours, "rb", buffering=0) as screen:
+        with os.fdopen(theirs, "w") as stream, redirect_stdout(stream):
+            main(arguments)
+        written = b""
+        try:
+            while piece := screen.read(4096):
+                written += piece
+        except OSError:  # the other end is closed
+            pass
+    return re.sub(r"\x1b\[[0-9;]*m", "", written.decode()).splitlines()
+
+
+def test_a_listing_fits_80_columns(records: Path) -> None:
+    new_record(records, "a long task " * 30).close("completed")
+    lines = shown_on_80_columns(["runs", "list"])
+    assert not [line for line in lines if len(line) > 80]
+    for run_id in run_ids(records):
+        assert any(run_id.rpartition("-")[2] in line for line in lines)
+
+
 def test_a_listing_shows_short_ids_that_open_and_where_runs_come_from(
     records: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -272,7 +401,7 @@ def test_a_run_that_has_ended_cannot_be_changed(
 ) -> None:
     run_id = run_ids(records)[0]
     assert main(["runs", command[0], run_id, *command[1:]]) == 1
-    assert "has ended" in capsys.readouterr().err
+    assert capsys.readouterr().err == f"error: run {run_id} has ended (completed)\n"
 
 
 def test_runs_are_completed(records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -301,3 +430,111 @@ def test_an_unknown_agent_is_refused_before_the_program_runs(
     assert main(["run", str(tmp_path / "main.py"), "--agent", "cluade"]) == 1
     assert "did you mean 'claude'?" in capsys.readouterr().err
     assert not (tmp_path / "ran").exists()
+
+
+def test_an_agent_without_a_fork_is_refused(
+    records: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["replay", run_ids(records)[0], "--agent", "claude"]) == 2
+    assert "--agent needs --fork-at" in capsys.readouterr().err
+
+
+def test_a_misspelt_option_is_not_given_to_the_program(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "main.py").write_text("open('ran', 'w')")
+    assert main(["run", str(tmp_path / "main.py"), "--agnet", "claude"]) == 2
+    assert "--agnet" in capsys.readouterr().err
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("agent", ["forked", "replay"])
+def test_agents_of_recorded_runs_are_refused_without_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], agent: str
+) -> None:
+    (tmp_path / "main.py").write_text("open('ran', 'w')")
+    assert main(["run", str(tmp_path), "--agent", agent]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: --agent={agent!r}: say which run: {agent}:RUN")
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("given", ["nonsense", "python=ask,*=no"])
+@pytest.mark.parametrize("where", ["option", "environment"])
+def test_what_to_approve_is_checked_before_the_program_runs(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    given: str,
+    where: str,
+) -> None:
+    (tmp_path / "main.py").write_text("open('ran', 'w')")
+    if where == "environment":
+        monkeypatch.setenv("SEER_APPROVE", given)
+    option = ["--approve", given] if where == "option" else []
+    assert main(["run", str(tmp_path / "main.py"), *option]) == 1
+    assert "must be auto, ask or deny" in capsys.readouterr().err
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_folder_without_a_program_says_how_to_make_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["run"]) == 2
+    assert "there is no main.py here; `seer init NAME` creates one" in capsys.readouterr().err
+    assert main(["run", "other.py"]) == 2
+    assert "there is no file 'other.py'" in capsys.readouterr().err
+
+
+def test_the_program_of_a_folder_is_its_main_file(tmp_path: Path) -> None:
+    (tmp_path / "main.py").write_text("raise SystemExit(7)")
+    assert main(["run", str(tmp_path)]) == 7
+
+
+def test_init_quotes_the_command_that_runs_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["init", "a b"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "run it: seer run 'a b'"
+
+
+def test_a_model_that_is_both_given_and_named_in_the_file_is_checked_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "interface.py"
+    file.write_text('path = get_model_path("acme/model")\n')
+    asked: list[tuple[str, ...]] = []
+
+    def started(interface: Path, around: Around) -> NoReturn:
+        asked.append(around.models)
+        raise SeerError("enough")
+
+    def made(source: str, folder: Path) -> list[str]:
+        return ["acme/model", "acme/other"]
+
+    monkeypatch.setattr("seer.cli._check.started", started)
+    monkeypatch.setattr("seer.cli._check.stand_ins", made)
+    assert main(["check", str(file), "--tiny", "--model", "acme/model"]) == 1
+    assert asked == [("acme/model", "acme/other")]
+
+
+def test_an_interrupt_after_detaching_says_that_the_sandbox_keeps_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "interface.py"
+    file.write_text("")
+    scoped = SimpleNamespace(sandbox_id="sb-1", detach=lambda: None)
+
+    @contextlib.contextmanager
+    def started(*_: object, **__: object) -> Generator[SimpleNamespace]:
+        yield SimpleNamespace(scoped=scoped)
+
+    def interrupted(*_: object, **__: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("seer.cli._serve.started", started)
+    monkeypatch.setattr("seer.cli._serve.ways_in", interrupted)
+    assert main(["serve", str(file), "--detach"]) == 130
+    assert "it keeps running; end it with: seer stop sb-1" in capsys.readouterr().err

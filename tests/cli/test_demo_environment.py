@@ -46,6 +46,7 @@ def installed(monkeypatch: pytest.MonkeyPatch, fails: Sequence[str] = ()) -> lis
             raise PackageError("no such index")
 
     monkeypatch.setattr(demo, "_run", run)
+    monkeypatch.setattr(demo, "_ROOM", 0)  # whatever else fills this disk
     monkeypatch.setattr(demo, "_has_gpu", lambda: False)
     return calls
 

@@ -28,7 +28,8 @@ def fill():
         (RECORDS / "noise").write_bytes(bytes(shutil.disk_usage(RECORDS).free - 200_000))
 
 async def main():
-    steps = [Step(text="x" * 3000) for n in range(1000)]
+    # More than the disk holds: the agent may be far ahead of this loop.
+    steps = [Step(text="x" * 3000)] * 20_000
     async for event in run_agent("go", tools=False, provider=Scripted(steps), show=False):
         if event.seq == 3:
             DO()

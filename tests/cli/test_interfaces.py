@@ -4,6 +4,7 @@ import asyncio
 import importlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -52,7 +53,7 @@ def seer(
         input=stdin,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=200,
         env={**os.environ, "SEER_PROVIDER": "local", **(env or {})},
     )
 
@@ -79,6 +80,7 @@ def test_a_provider_or_gpu_that_was_typed_is_never_replaced(folder: Path) -> Non
     done = seer(folder, "serve", "tools.py", "--gpu", "A100", env=bare)
     assert done.returncode == 1, done.stdout
     assert "gpu='A100'" in done.stderr and "provider: 'local'" in done.stderr
+    assert "leave out --gpu" in done.stderr
 
 
 def test_check_says_where_a_broken_file_is_broken(folder: Path) -> None:
@@ -86,6 +88,51 @@ def test_check_says_where_a_broken_file_is_broken(folder: Path) -> None:
     done = seer(folder, "check", "broken.py")
     assert done.returncode == 1
     assert "broken.py" in done.stderr and "'x'" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["check", "serve"])
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        (b"x = 1\n\ndef (:\n", "bad.py:3: SyntaxError: invalid syntax"),
+        (b"x = 1\ny = '\0'\n", "bad.py:2: there is a null byte here"),
+    ],
+    ids=["syntax error", "null byte"],
+)
+def test_a_file_that_is_not_python_is_named_with_its_line(
+    folder: Path, command: str, source: bytes, reason: str
+) -> None:
+    (folder / "bad.py").write_bytes(source)
+    done = seer(folder, command, "bad.py")
+    assert done.returncode == 1
+    assert any(
+        line.startswith("error: ") and reason in line for line in done.stderr.splitlines()
+    ), done.stderr
+    assert "Traceback" not in done.stderr and "ast.py" not in done.stderr
+
+
+@pytest.mark.parametrize("command", ["check", "serve", "shell"])
+def test_a_program_that_is_taken_for_an_interface_is_told_how_to_run(
+    folder: Path, command: str
+) -> None:
+    (folder / "main.py").write_text("from seer.harness import run_agent\n")
+    done = seer(folder, command, "main.py")
+    assert done.returncode == 1
+    assert done.stderr.endswith(
+        "this file is a program, not an interface; run it with: seer run main.py\n"
+    )
+    assert "--package" not in done.stderr
+
+
+@pytest.mark.parametrize("command", ["check", "serve", "shell"])
+def test_a_missing_module_names_the_options_that_help(folder: Path, command: str) -> None:
+    (folder / "needy.py").write_text("import no_such_module\n")
+    done = seer(folder, command, "needy.py")
+    assert done.returncode == 1
+    assert done.stderr.endswith(
+        "if a package provides it: --package NAME; "
+        "a file that loads a model also needs --model NAME\n"
+    )
 
 
 def test_check_can_stand_in_for_models(folder: Path) -> None:
@@ -96,6 +143,9 @@ def test_check_can_stand_in_for_models(folder: Path) -> None:
     done = seer(folder, "check", "model.py", "--tiny")
     assert done.returncode == 0, done.stderr
     assert "no problems found" in done.stdout
+    done = seer(folder, "check", "model.py")
+    assert done.stderr.splitlines()[0] == "using a tiny random model; --model uses a real one"
+    assert "SEER_MODEL_ALIASES" not in done.stderr and "Writing model" not in done.stderr
 
 
 def test_shell_runs_what_is_piped_in(folder: Path) -> None:
@@ -162,9 +212,16 @@ def test_serve_prints_ways_in_that_work(
         [sys.executable, "-c", python + "\nassert r == 1"], cwd=folder, capture_output=True
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
+def test_serve_prints_a_command_line_for_curl_that_works(
+    served: tuple[Path, dict[str, Any], subprocess.Popen[str]],
+) -> None:
+    _, ways, _ = served
     curl = ways["curl"].replace("[...]", '["b"]')
     out = subprocess.run(["bash", "-c", curl], capture_output=True, text=True).stdout
-    assert json.loads(out) == {"result": 2}
+    assert json.loads(out) == {"result": 1}
 
 
 def _kill_with_client(server: StdioServerParameters) -> None:
@@ -188,6 +245,18 @@ def _kill_with_client(server: StdioServerParameters) -> None:
     process.wait(30)
     process.stdin.close()
     process.stdout.close()
+
+
+def test_a_shell_leaves_a_sandbox_to_the_program_that_holds_it(
+    served: tuple[Path, dict[str, Any], subprocess.Popen[str]],
+) -> None:
+    folder, ways, _ = served
+    sandbox_id = ways["sandbox_id"]
+    done = seer(folder, "shell", sandbox_id, stdin="print(count('a'))")
+    assert done.returncode == 2 and "only after it was detached" in done.stderr
+    listed = json.loads(seer(folder, "ps", "--json").stdout)["machines"]
+    (machine,) = [m for m in listed if m["id"] == sandbox_id]
+    assert machine["controller_alive"] and not machine["detached"]
 
 
 async def test_a_detached_interface_serves_shell_and_mcp_until_it_is_stopped(folder: Path) -> None:
@@ -287,6 +356,8 @@ async def test_a_printed_configuration_starts_a_working_server(folder: Path) -> 
 
 def test_a_new_experiment_runs_is_recorded_and_replays(tmp_path: Path) -> None:
     assert seer(tmp_path, "init", "study").returncode == 0
+    checked = seer(tmp_path / "study", "check", "interface.py")
+    assert checked.returncode == 0 and "no problems found" in checked.stdout, checked.stderr
     runs = {"SEER_RUNS": str(tmp_path / "runs")}
     done = seer(tmp_path, "run", "study/main.py", env=runs)
     assert done.returncode == 0, done.stderr

@@ -1,12 +1,15 @@
 """`seer run` and `seer sweep` say what is missing before the program starts."""
 
+import importlib.util
 import os
 import subprocess
 import sys
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
 
+from seer.cli import main
 from seer.cli._preflight import named_agents
 
 PROGRAM = """
@@ -51,6 +54,7 @@ def refused(folder: Path, *arguments: str, **env: str) -> str:
         ("run_agent('x', provider='openai', base_url='http://127.0.0.1:8000')", []),
         ("run_agent('x', **options)", []),
         ("this is no Python", []),
+        ("x = '\0'", []),
         ("import nothing", []),
     ],
 )
@@ -131,3 +135,21 @@ def test_a_sweep_without_agents_of_its_own_checks_the_programs(tmp_path: Path) -
     (tmp_path / "matrix.toml").write_text("seeds = 2\n")
     said = refused(tmp_path, "sweep", "main.py", "--matrix", "matrix.toml", "--into", "s")
     assert "needs a key" in said or "ANTHROPIC_API_KEY" in said
+
+
+def test_a_sweep_whose_plots_cannot_be_drawn_does_not_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program(tmp_path, ", provider='human'")
+    (tmp_path / "matrix.toml").write_text("seeds = 2\n")
+    monkeypatch.chdir(tmp_path)
+    find_spec = importlib.util.find_spec
+
+    def without_matplotlib(name: str, package: str | None = None) -> ModuleSpec | None:
+        return None if name == "matplotlib" else find_spec(name, package)
+
+    monkeypatch.setattr("importlib.util.find_spec", without_matplotlib)
+    assert main(["sweep", "main.py", "--matrix", "matrix.toml", "--into", "s"]) == 1
+    said = capsys.readouterr().err
+    assert "matplotlib" in said and "seer-interp[sweeps]" in said
+    assert not (tmp_path / "started").exists() and not (tmp_path / "s").exists()

@@ -114,3 +114,15 @@ def test_a_program_runs_as_python_would_run_it(tmp_path: Path) -> None:
     ]
     assert "ValueError: the program's own" in lines
     assert done.returncode == 1
+
+
+def test_a_package_that_is_not_installed_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "main.py").write_text(
+        "from seer.errors import MissingExtraError\n"
+        "raise MissingExtraError('torch is needed; run: seer demo')\n"
+    )
+    command = [sys.executable, "-m", "seer", "run", "--runs", "records"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert done.stderr.splitlines()[0] == "error: torch is needed; run: seer demo"
+    assert "Traceback" not in done.stderr
+    assert done.returncode == 1

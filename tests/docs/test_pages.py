@@ -52,6 +52,6 @@ def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
         },
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=280,
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"

@@ -63,7 +63,7 @@ def test_the_readmes_program_runs(tmp_path: Path) -> None:
         },
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=280,
     )
     assert done.returncode == 0, done.stderr
     assert "They are alike." in done.stdout

@@ -42,7 +42,7 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=280,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "create_local_session" in (tmp_path / "site/reference/execution/index.html").read_text()

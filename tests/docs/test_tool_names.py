@@ -73,7 +73,7 @@ def test_the_tools_of_an_interface_are_listed() -> None:
 
 def test_every_agent_is_listed() -> None:
     # The other two answer from a record, by the names that it has.
-    assert {name.partition(":")[0] for name in AGENTS} == {*agent_names()} - {"replay", "forked"}
+    assert {name.partition(":")[0] for name in AGENTS} == {*agent_names()}
 
 
 def servers(*names: str) -> dict[str, MCPServer]:

@@ -39,7 +39,7 @@ class Person:
             headers={"Authorization": f"token {self.token}", **headers},
         )
         try:
-            with urllib.request.urlopen(request, timeout=30) as answer:
+            with urllib.request.urlopen(request, timeout=60) as answer:
                 data = answer.read()
                 status = answer.status
         except urllib.error.HTTPError as error:
@@ -70,7 +70,7 @@ class Person:
         }
         address = f"{self.sockets}/api/kernels/{kernel}/channels?token={self.token}"
         printed = ""
-        async with connect(address, max_size=None) as channel:
+        async with connect(address, max_size=None, open_timeout=60) as channel:
             await channel.send(json.dumps(message))
             async for text in channel:
                 answer = json.loads(text)
@@ -89,7 +89,7 @@ class Person:
         room = f"{found['format']}:{found['type']}:{found['fileId']}"
         address = f"{self.sockets}/api/collaboration/room/{room}"
         query = f"sessionId={found['sessionId']}&token={self.token}"
-        return Document(await connect(f"{address}?{query}", max_size=None))
+        return Document(await connect(f"{address}?{query}", max_size=None, open_timeout=60))
 
 
 class Document:
@@ -116,7 +116,7 @@ class Document:
 
     async def wait_for(self, source: str) -> None:
         """Wait until a cell with this source is there."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while source not in self.sources():
                 self._changed.clear()
                 await self._changed.wait()

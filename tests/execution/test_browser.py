@@ -166,7 +166,7 @@ def test_what_the_agent_displays_cannot_act_as_the_person(
     assert not is_stolen(page)
     parts = urlsplit(url)
     token = parse_qs(parts.query)["token"][0]
-    result = session.exec(REACH.format(token=token, port=parts.port), timeout=60)
+    result = session.exec(REACH.format(token=token, port=parts.port), timeout=120)
     assert "[]" in result.stdout, result.text
     assert token not in json.dumps(session.mcp_config)
 

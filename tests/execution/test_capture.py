@@ -12,10 +12,8 @@ import pytest
 
 from seer.execution import ExecutionError, RichOutput, StreamText
 from seer.execution import _capture as capture_module
-from seer.execution import _transcript as transcript_module
-from seer.execution._capture import Capture
-from seer.execution._transcript import SHOWN, Transcript, tidy
-from seer.execution.kernel._images import read_image
+from seer.execution._capture import SHOWN, Capture, Transcript, tidy
+from seer.execution._result import read_image
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -84,7 +82,7 @@ def test_characters_cut_by_an_offset_are_left_out(tmp_path: Path) -> None:
 
 
 def test_what_is_kept_on_disk_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transcript_module, "ON_DISK", SHOWN * 2)
+    monkeypatch.setattr(capture_module, "ON_DISK", SHOWN * 2)
     capture = Capture("e1", tmp_path)
     for _ in range(5):
         capture.stream("stdout", "x" * SHOWN)
@@ -205,10 +203,10 @@ def test_a_note_names_the_true_cause_of_lost_output(
 
     capture = Capture("e1", tmp_path)
     with monkeypatch.context() as patched:
-        patched.setattr("seer.execution._transcript.os.open", none_left)
+        patched.setattr("seer.execution._capture.os.open", none_left)
         capture.stream("stdout", "a" * (SHOWN + 1))
     assert capture.notes == ["From byte 0 on, output is not kept: Too many open files."]
-    monkeypatch.setattr("seer.execution._transcript.ON_DISK", SHOWN + 5)
+    monkeypatch.setattr("seer.execution._capture.ON_DISK", SHOWN + 5)
     capture = Capture("e2", tmp_path)
     capture.stream("stdout", "a" * (SHOWN + 6))
     assert capture.notes == ["More than 0 MiB was printed; the rest is not kept."]
@@ -225,7 +223,7 @@ def test_a_full_disk_costs_text_and_not_the_execution(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("seer.execution._transcript.os.write", full)
+        patched.setattr("seer.execution._capture.os.write", full)
         transcript.write("b" * 5000)
     transcript.write("the end")
     assert transcript.cut == "From byte 21,000 on, output is not kept: No space left on device."

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from seer.errors import SandboxStateError
+from seer.errors import SandboxLostError, SandboxStateError
 from seer.execution import CliSession, ExecutionResult, acreate_cli_session, create_cli_session
+from tests.waiting import await_until
 
 pytestmark = pytest.mark.full
 
@@ -46,6 +47,16 @@ async def test_folder_and_environment_last(session: CliSession) -> None:
 async def test_a_command_longer_than_an_argument_may_be_runs(session: CliSession) -> None:
     text = "x" * 300_000
     assert (await run(session, f"echo {text} | wc -c")).stdout.strip() == "300001"
+
+
+async def test_long_commands_that_run_at_the_same_time_do_not_replace_each_other(
+    session: CliSession,
+) -> None:
+    names = "abcdef"
+    jobs = [await session.astart_job(f"echo {name} # " + "x" * 200_000) for name in names]
+    async with asyncio.timeout(60):
+        results = [await session.aresult(job, wait=None) for job in jobs]
+    assert [result.stdout for result in results] == [f"{name}\n" for name in names]
 
 
 async def test_a_command_with_a_null_character_is_refused(session: CliSession) -> None:
@@ -130,3 +141,21 @@ async def test_state_is_gone_after_a_restart_but_commands_go_on(session: CliSess
     await run(session, "cd /; a=1")
     await session.arestart()
     assert (await run(session, 'echo "[$a]"; basename $PWD')).stdout == "[]\nworkspace\n"
+
+
+async def test_a_session_whose_machine_is_gone_can_be_interrupted_and_closed(
+    session: CliSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = await session.astart_job("sleep 600")
+    process = session._processes  # pyright: ignore[reportPrivateUsage]
+    await await_until(lambda: job in process, "the job runs")
+
+    async def gone(*_: object) -> None:
+        raise SandboxLostError("the machine is gone")
+
+    for name in ("signal", "kill"):
+        monkeypatch.setattr(process[job], name, gone)
+    monkeypatch.setattr("seer.execution._turns.INTERRUPT_EVERY", 0.1)
+    monkeypatch.setattr("seer.execution._turns.GRACE", 0.1)
+    assert await session.ainterrupt(job)
+    await session.aclose()

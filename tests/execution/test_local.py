@@ -32,7 +32,7 @@ async def session(tmp_path: Path) -> AsyncGenerator[LocalSession]:
 
 
 async def run(session: LocalSession, code: str) -> ExecutionResult:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         return await session.aexec(code)
 
 
@@ -231,7 +231,7 @@ async def test_output_of_forked_children_and_programs_arrives(session: LocalSess
     )
     result = await run(session, code)
     assert result.ok
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while result.stdout.count("child") < 3 or "program" not in result.stdout:
             result = await session.aresult(result.result_id)
     assert "parent\n" in result.stdout

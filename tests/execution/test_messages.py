@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from seer.errors import ProtocolError
 from seer.execution import RichOutput
 from seer.execution._capture import Capture
+from seer.execution.kernel._kernel import publish
 from seer.execution.kernel._messages import Message, Signer
-from seer.execution.kernel._publish import publish
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),

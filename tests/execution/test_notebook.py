@@ -9,12 +9,13 @@ import sys
 import threading
 from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from seer._sync import run_sync
-from seer.errors import ConfigError, SandboxLostError
+from seer.errors import ConfigError, SandboxLostError, SandboxStateError
 from seer.execution import (
     CellInfo,
     ExecutionResult,
@@ -23,6 +24,7 @@ from seer.execution import (
     create_notebook_session,
 )
 from seer.execution.notebook._edits import Edit, new_cell
+from seer.execution.notebook._jupyter_server import JupyterServer
 from tests.execution.person import Person
 from tests.waiting import await_until
 
@@ -367,6 +369,35 @@ async def test_closing_saves_everything_and_leaves_a_private_file(tmp_path: Path
     await session.aclose()
     assert [_source(cell) for cell in saved(session)] == ["last = 1"]
     assert stat.S_ISREG(session.notebook_path.stat().st_mode)
+
+
+async def test_a_server_that_starts_while_its_session_closes_is_closed_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await acreate_notebook_session(
+        notebook_dir=tmp_path / "out", workspace_dir=tmp_path / "work"
+    )
+    begun, go_on = threading.Event(), threading.Event()
+    started: list[JupyterServer] = []
+    start = JupyterServer.start
+
+    async def start_late(*args: Any, **options: Any) -> JupyterServer:
+        begun.set()
+        await asyncio.to_thread(go_on.wait, 60)
+        started.append(await start(*args, **options))
+        return started[0]
+
+    monkeypatch.setattr(JupyterServer, "start", start_late)
+    opening = asyncio.create_task(session.ajupyter_url())
+    await asyncio.to_thread(begun.wait, 60)
+    closing = asyncio.create_task(session.aclose())
+    await await_until(lambda: session.is_closed, "the session closes")
+    go_on.set()
+    async with asyncio.timeout(60):
+        await asyncio.gather(opening, closing)
+    assert not started[0].is_alive
+    with pytest.raises(SandboxStateError, match="is closed"):
+        await session.ajupyter_url()
 
 
 async def test_work_goes_on_when_the_server_is_killed(session: NotebookSession) -> None:

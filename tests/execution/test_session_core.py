@@ -4,6 +4,7 @@ It implements a session without a kernel, so it needs the internal base classes.
 """
 
 import asyncio
+from html import escape
 from pathlib import PurePath
 from typing import ClassVar
 
@@ -13,12 +14,12 @@ from seer._sync import background_loop, on_loop
 from seer.errors import SandboxStateError
 from seer.execution import Session, open_sessions
 from seer.execution import _turns as turns_module
-from seer.execution._execution import Execution
 from seer.execution._folders import PrivateFolder
 from seer.execution._machine import MachineSource, PreparedMachine
 from seer.execution._prepare import SessionParts
 from seer.execution._result import Status
 from seer.execution._session import SessionKind
+from seer.execution._turns import Execution
 from seer.workspace import Workspace
 
 
@@ -129,7 +130,7 @@ async def test_executions_take_turns_in_order() -> None:
         await running(session, "wait")
         assert (await session.aresult(others[0])).status == "queued"
         assert await session.ainterrupt()
-        results = [await session.aresult(other, wait=5) for other in others]
+        results = [await session.aresult(other, wait=60) for other in others]
         assert [result.stdout for result in results] == ["a", "b", "c"]
         assert (await session.aresult(first)).status == "interrupted"
         assert session.started == ["wait", "a", "b", "c"]
@@ -142,7 +143,7 @@ async def test_an_execution_that_is_interrupted_before_its_turn_never_runs() -> 
         await running(session, "wait")
         assert await session.ainterrupt(second)
         await session.ainterrupt()
-        assert (await session.aresult(second, wait=5)).status == "interrupted"
+        assert (await session.aresult(second, wait=60)).status == "interrupted"
         assert session.started == ["wait"]
 
 
@@ -199,7 +200,7 @@ async def test_restart_ends_what_runs_and_begins_afresh() -> None:
         await running(session, "wait")
         await session.arestart()
         assert session.fresh == 1
-        assert (await session.aresult(running_id, wait=5)).status == "interrupted"
+        assert (await session.aresult(running_id, wait=60)).status == "interrupted"
 
 
 async def test_closing_ends_everything_and_can_be_repeated() -> None:
@@ -245,6 +246,8 @@ async def test_the_session_describes_itself() -> None:
         assert session.name == "events"
         assert session.session_id.startswith("test-")
         assert repr(session) == f"<EventSession 'events' ({session.session_id})>"
+        html: str = session._repr_html_()  # pyright: ignore[reportPrivateUsage]
+        assert html == f"<code>{escape(repr(session))}</code>"
         assert asyncio.get_running_loop() is not background_loop()
 
 

@@ -1,6 +1,7 @@
 """Every experiment runs as its folder says, with a scripted agent, and reports its result."""
 
 import ast
+import json
 import os
 import re
 import subprocess
@@ -25,13 +26,15 @@ SHORT = {
     "steering": ("study()", "study(prompts=6, nulls=3, randoms=1)"),
     "trigger-hunt": ("investigate()", "investigate(per_place=4)"),
 }
+# The secret word is beyond the first few guesses, so the short run studies the other organism.
+ON = {"checkpoint-diffing": ("--organism", "sandbag")}
 ALL = (*SHORT, "sandbox-intro")
 
 
-def run(name: str, runs: Path, *arguments: str) -> str:
-    """Run an experiment as a person would; what it prints."""
+def start(name: str, runs: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run an experiment as a person would."""
     env = {k: v for k, v in os.environ.items() if k not in ("SEER_AGENT", "SEER_REPLAY")}
-    ended = subprocess.run(
+    return subprocess.run(
         [sys.executable, "main.py", *arguments],
         cwd=ROOT / name,
         env={**env, "SEER_PROVIDER": "local", "SEER_RUNS": str(runs), "SEER_PROGRESS": "off"},
@@ -39,6 +42,11 @@ def run(name: str, runs: Path, *arguments: str) -> str:
         text=True,
         check=False,
     )
+
+
+def run(name: str, runs: Path, *arguments: str) -> str:
+    """Run an experiment to its end; what it prints."""
+    ended = start(name, runs, *arguments)
     assert ended.returncode == 0, ended.stdout[-2000:] + ended.stderr[-4000:]
     (summary,) = RunIndex(runs).list()
     *_, last = (event_from_json(event) for event in open_run(summary.run_id, runs).events())
@@ -59,7 +67,7 @@ def short(name: str, folder: Path) -> str:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", [name for name in SHORT if name != "trigger-hunt"])
 def test_a_study_runs_and_its_claims_stand(name: str, tmp_path: Path) -> None:
-    said = run(name, tmp_path / "runs", "--agent", short(name, tmp_path))
+    said = run(name, tmp_path / "runs", *ON.get(name, ()), "--agent", short(name, tmp_path))
     (summary,) = RunIndex(tmp_path / "runs").list()
     checked = verify(open_run(summary.run_id, tmp_path / "runs"))
     assert checked.answer is not None and checked.answer.claims, said
@@ -67,6 +75,20 @@ def test_a_study_runs_and_its_claims_stand(name: str, tmp_path: Path) -> None:
     if "correct:" in said:
         assert "correct: True" in said, said
         assert summary.score == 1.0
+
+
+@pytest.mark.full
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", ["introspection", "petri"])
+def test_a_report_that_does_not_stand_is_said_and_fails(name: str, tmp_path: Path) -> None:
+    answer = json.dumps({"found": True, "answer": {"favourite": "tea"}, "claims": []})
+    steps = tmp_path / "steps.toml"
+    steps.write_text(f"[[steps]]\ntext = {json.dumps(answer)}\n")
+    ended = start(name, tmp_path / "runs", "--agent", f"scripted:{steps}")
+    (summary,) = RunIndex(tmp_path / "runs").list()
+    assert ended.returncode == 1, ended.stderr
+    *_, last = ended.stderr.splitlines()
+    assert last == f"the report does not stand: see seer verify {summary.run_id}"
 
 
 @pytest.mark.full
@@ -88,6 +110,11 @@ def test_an_experiment_has_its_parts(name: str) -> None:
     for part in ("main.py", "task.md", "steps.toml", "README.md"):
         assert (ROOT / name / part).read_text().strip(), part
     assert len((ROOT / name / "task.md").read_text().split()) > 30
+
+
+def test_every_experiment_has_a_page() -> None:
+    folders = {path.parent for path in ROOT.glob("*/main.py")}
+    assert len(folders) > len(ALL) and all((f / "README.md").is_file() for f in folders)
 
 
 def test_no_experiment_contains_an_answer() -> None:

@@ -4,6 +4,7 @@ import gzip
 import importlib
 import json
 import random
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,6 +32,49 @@ def test_the_bank_and_the_plan_speak_of_the_released_instances() -> None:
     reports = json.loads((FOLDER / "reports.json").read_text())
     assert set(bank) == set(instances()) == {n for n, r in reports.items() if r.get("released")}
     assert f"{len(bank)} instances are released" in (FOLDER / "PLAN.md").read_text()
+
+
+def test_the_page_has_the_gaps_of_the_results() -> None:
+    results = (FOLDER / "results.md").read_text()
+    page = (FOLDER / "README.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith("| as run |")]
+    rows += [line for line in page.splitlines() if line.startswith("| one rule |")]
+    assert len(rows) == 8 and set(rows) <= set(results.splitlines())
+    power = re.search(r"simulated studies.*: (\S+) with Holm's.* (\S+) without it", results)
+    assert power and f"its power is {power[1]}, and {power[2]} without" in " ".join(page.split())
+    assert "= 0.000" not in results
+
+
+def test_no_result_is_told_of_queries_that_an_agent_did_not_have(gap: Any) -> None:
+    for line in (FOLDER / "results.md").read_text().splitlines():
+        cells = [cell.strip() for cell in line.split("|")[1:-1]]
+        if cells[:1] == ["SmolLM2-135M"] and cells[2] in ("organisms", "controls"):
+            kept = [
+                budget for budget, cell in zip(gap.BUDGETS, cells[3:], strict=True) if cell != "-"
+            ]
+            assert kept == [1, 2, 4, 8]
+
+
+class Overheard:
+    """A model whose every answer shows the third of four values."""
+
+    class kind:
+        conditional = False
+
+    values = "wxyz"
+    probes = range(8)
+
+    def shows(self, value: int, place: int) -> bool:
+        return value == 2
+
+
+def test_with_one_rule_an_order_does_not_decide_where_answers_test_every_value(gap: Any) -> None:
+    for order in (None, [3, 1, 0, 2], [2, 1, 0, 3]):
+        found = gap.probe(Overheard(), random.Random(0), order, one_rule=True)
+        assert found == (2, 2)
+    # As run, a tool's arm needed one answer, and saw the first three values of its order only.
+    assert gap.probe(Overheard(), random.Random(0), [3, 1, 0, 2]) is None
+    assert gap.probe(Overheard(), random.Random(0), [2, 1, 0, 3]) == (2, 1)
 
 
 @pytest.mark.filterwarnings("default")

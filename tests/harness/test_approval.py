@@ -13,7 +13,7 @@ from mcp.server import MCPServer
 from seer.errors import ConfigError, RunControlError
 from seer.events import ApprovalAsked, ApprovalGiven, Event
 from seer.harness import (
-    Answer,
+    ApprovalAnswer,
     Call,
     Expect,
     Limits,
@@ -99,7 +99,7 @@ def ones(call: ToolCall) -> bool:
     return call.arguments["a"] == 1
 
 
-def strict(call: ToolCall) -> Answer:
+def strict(call: ToolCall) -> ApprovalAnswer:
     return "deny"
 
 

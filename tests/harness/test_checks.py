@@ -69,8 +69,15 @@ def test_openai_has_two_endpoints(calculator: MCPServer) -> None:
 
 
 def test_all_agents_are_known_by_name() -> None:
-    wanted = {"claude", "gemini", "human", "openai", "replay", "scripted"}
+    wanted = {"claude", "gemini", "human", "openai", "scripted"}
     assert wanted <= set(agent_names())
+    assert not {"forked", "replay"} & set(agent_names()), "commands choose these"
+
+
+@pytest.mark.parametrize("name", ["forked", "replay"])
+def test_an_agent_of_a_recorded_run_needs_the_run(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"say which run: {name}:RUN"):
+        run_agent("x", {}, provider=name)
 
 
 @pytest.mark.parametrize(

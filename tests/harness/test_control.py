@@ -66,8 +66,28 @@ async def test_another_process_can_speak_to_the_agent_and_stop_it() -> None:
     assert run.folder is not None
     await run.aclose()
     assert not (run.folder / "control.sock").exists()
-    with pytest.raises(RunControlError, match="cannot be reached"):
+    with pytest.raises(RunControlError, match=r"has ended \(cancelled\)"):
         await control(run, "stop")
+
+
+async def test_a_running_run_is_steered_from_the_command_line() -> None:
+    run = talk()
+    await until(run, Waiting)
+    assert run.folder is not None
+    short, root = run.folder.name.rpartition("-")[2], str(run.folder.parent)
+
+    async def seer(name: str, *arguments: str) -> str:
+        command = [sys.executable, "-m", "seer", "runs", name, short, *arguments, "--runs", root]
+        return (await anyio.run_process(command)).stderr.decode()
+
+    assert "delivered after the agent's reply" in await seer("say", "go on")
+    assert (await until(run, UserMessage)).text == "go on"
+    await until(run, Waiting)
+    await seer("limits", "--turns", "9")
+    assert Run(run.folder).meta["limits"]["turns"] == 9
+    assert "stopped; the record is kept" in await seer("stop")
+    assert (await until(run, RunFinished)).reason == "cancelled"
+    await run.aclose()
 
 
 async def test_a_raised_limit_holds_and_is_in_the_record() -> None:

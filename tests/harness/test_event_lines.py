@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from seer.environment import ModelConfig, Sandbox, SandboxConfig
 from seer.events import ErrorEvent, Event, RunStarted, TextBlock
 from seer.harness import RunFinished, Text, ToolCall, ToolResult, Waiting
 from seer.runs import RunRecord, open_run
@@ -34,7 +35,7 @@ from seer.workspace import Library
     ],
 )
 def test_an_event_is_one_line(event: Event, line: str) -> None:
-    assert str(event) == line
+    assert str(event) == repr(event) == line
 
 
 def test_a_long_or_hostile_event_is_one_short_line_too() -> None:
@@ -56,3 +57,16 @@ def test_a_record_and_a_library_have_short_reprs_and_tables(tmp_path: Path) -> N
     assert list(run.events_df()["text"]) == ["hello"]
     assert len(run.calls_df()) == 0
     assert repr(Library.from_code("tools", "x = 1\n")) == "<Library tools: local code>"
+
+
+def test_what_a_notebook_shows_is_escaped(tmp_path: Path) -> None:
+    hostile = "<b onclick=planted()>"
+    record = RunRecord.create(tmp_path, "20260101-000000-aaaaaaaa", meta={"provider": hostile})
+    record.close("completed")
+    folder = tmp_path / hostile
+    folder.mkdir()
+    sandbox = Sandbox(SandboxConfig(gpu=None, models=[ModelConfig(name=str(folder))]))
+    library = Library(name="tools", files={"tools.py": b"x = 1\n"}, docs=hostile)
+    for thing in (Text(text=hostile), open_run("aaaaaaaa", tmp_path), sandbox, library):
+        shown: str = getattr(thing, "_repr_html_")()  # noqa: B009 (what IPython does)
+        assert hostile not in shown and "&lt;b onclick=planted()&gt;" in shown

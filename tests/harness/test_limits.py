@@ -24,7 +24,7 @@ from seer.runs import open_run
 
 
 async def collect(run: Any) -> list[Event]:
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         return [event async for event in run]
 
 
@@ -128,7 +128,7 @@ async def test_a_tool_that_runs_past_the_time_limit_is_stopped(calculator: MCPSe
 
     calculator.tool()(forever)
     agent = Scripted([Step(calls=(Call(tool="forever"),)), Step(text="all I have")])
-    run = run_agent("x", {"c": calculator}, provider=agent, limits=Limits(seconds=0.3))
+    run = run_agent("x", {"c": calculator}, provider=agent, limits=Limits(seconds=2.0))
     events = await collect(run)
     assert reached(events) == ["seconds"]
     assert (finished(events).reason, finished(events).result) == ("limit", "all I have")
@@ -148,7 +148,7 @@ async def test_the_last_turn_is_bounded_too(calculator: MCPServer) -> None:
 async def test_raising_a_limit_lets_the_run_go_on(calculator: MCPServer) -> None:
     run = run_agent("x", {"c": calculator}, provider=eager(6), limits=Limits(tool_calls=1))
     events: list[Event] = []
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         async for event in run:
             events.append(event)
             if isinstance(event, Text) and event.text == "turn 1":
@@ -159,7 +159,7 @@ async def test_raising_a_limit_lets_the_run_go_on(calculator: MCPServer) -> None
 async def test_concluding_on_request_gives_one_last_turn(calculator: MCPServer) -> None:
     run = run_agent("x", {"c": calculator}, provider=eager(9))
     events: list[Event] = []
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         async for event in run:
             events.append(event)
             if isinstance(event, Text) and event.text == "turn 2":

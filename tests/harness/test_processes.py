@@ -103,6 +103,32 @@ async def test_a_server_that_does_not_start_is_an_error_at_once(code: str, reaso
     assert summary.status == "error"
 
 
+FAILING = """
+import asyncio, gc, sys
+from seer.harness import Scripted, Step, run_agent
+
+async def main():
+    server = {"command": sys.executable, "args": ["-c", ""]}
+    servers = dict.fromkeys(("one", "two", "three"), server)
+    async for _ in run_agent("x", servers, provider=Scripted([Step(text="never")]), record=False):
+        pass
+
+try:
+    asyncio.run(main())
+except Exception as error:
+    print(type(error).__name__, error)
+gc.collect()
+"""
+
+
+def test_of_several_servers_that_do_not_start_one_error_is_raised_and_none_is_logged() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FAILING], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.startswith("ToolServerError tool server 'one'")
+    assert "never retrieved" not in done.stderr
+
+
 async def test_a_server_that_never_answers_does_not_hold_up_the_end(tmp_path: Path) -> None:
     mark = tmp_path / "pid"
     code = f"import os, time; open({str(mark)!r}, 'w').write(str(os.getpid())); time.sleep(3600)"

@@ -12,6 +12,7 @@ from typing import Any
 import anyio
 import pytest
 from mcp.server import MCPServer
+from mcp.types import ImageContent
 
 from seer.errors import ConfigError, RecordError, ScriptError, ToolServerError
 from seer.events import Event, RunStarted, event_from_json
@@ -34,7 +35,7 @@ from seer.workspace import Library, Workspace
 
 
 async def collect(run: Any) -> list[Event]:
-    with anyio.fail_after(20):
+    with anyio.fail_after(120):
         return [event async for event in run]
 
 
@@ -65,6 +66,35 @@ async def test_a_run_yields_typed_events_in_order(calculator: MCPServer) -> None
     assert {tool.name for tool in started.tools} == {"add", "broken"}
     assert isinstance(finished, RunFinished)
     assert (finished.reason, finished.result, finished.tool_calls) == ("completed", "it is 3", 1)
+
+
+async def test_an_image_that_cannot_be_decoded_does_not_end_the_run() -> None:
+    server: MCPServer = MCPServer("camera")
+
+    def look() -> list[ImageContent]:
+        """Look."""
+        return [ImageContent(data="abc", mime_type="image/png")]
+
+    server.tool()(look)
+    agent = Scripted([Step(calls=(Call(tool="look"),)), Step(text="nothing to see")])
+    events = await collect(run_agent("look", {"camera": server}, provider=agent))
+    (result,) = [event for event in events if isinstance(event, ToolResult)]
+    assert result.text == "[an image that is not base64]"
+    assert isinstance(events[-1], RunFinished) and events[-1].reason == "completed"
+
+
+async def test_lone_surrogates_of_a_tool_do_not_reach_the_vendor() -> None:
+    server: MCPServer = MCPServer("torn")
+
+    def read() -> str:
+        """Read."""
+        return "a\ud800b"
+
+    server.tool()(read)
+    agent = Scripted([Step(calls=(Call(tool="read"),)), Step(text="done")])
+    events = await collect(run_agent("read", {"torn": server}, provider=agent))
+    (result,) = [event for event in events if isinstance(event, ToolResult)]
+    assert result.text == "a?b"
 
 
 async def test_events_survive_json(calculator: MCPServer) -> None:
@@ -400,11 +430,13 @@ async def test_seer_agent_leaves_an_agent_alone_that_is_no_subject(
 
 @pytest.mark.parametrize("provider", ["claude", Scripted([Step(text="hello")])])
 def test_an_unknown_seer_agent_is_an_error(
-    provider: str | Scripted, monkeypatch: pytest.MonkeyPatch
+    provider: str | Scripted, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("SEER_AGENT", "nonsense")
-    with pytest.raises(ConfigError, match="SEER_AGENT='nonsense'.*known agents are"):
+    told = "SEER_AGENT='nonsense': there is no agent 'nonsense'; there are: claude, gemini, "
+    with pytest.raises(ConfigError, match=told):
         run_agent("x", {}, provider=provider)
+    assert "runs instead" not in caplog.text
 
 
 def test_bad_arguments_are_named_at_once(calculator: MCPServer) -> None:

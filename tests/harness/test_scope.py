@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import anyio
+import psutil
 import pytest
 from mcp.server import MCPServer
 
@@ -129,14 +130,16 @@ async def test_the_process_gets_no_variable_beyond_the_list_and_no_network_of_th
     own_network = os.readlink("/proc/self/ns/net")  # noqa: PTH115
 
     def look(_request: object) -> Reply:
-        for path in Path("/proc").glob("[0-9]*/environ"):
+        # Its own only: agents of other tests, in other workers, come and go meanwhile.
+        for process in psutil.Process().children(recursive=True):
+            path = Path(f"/proc/{process.pid}")
             try:
-                items = path.read_bytes().split(b"\0")
-                command = (path.parent / "cmdline").read_bytes()
+                items = (path / "environ").read_bytes().split(b"\0")
+                command = (path / "cmdline").read_bytes()
             except OSError:
                 continue
             if command.startswith(b"/agent/bin/agent\0"):
-                apart.append(os.readlink(path.parent / "ns" / "net") != own_network)  # noqa: PTH115
+                apart.append(os.readlink(path / "ns" / "net") != own_network)  # noqa: PTH115
                 seen.append({item.partition(b"=")[0].decode() for item in items})
         return Reply(text="seen")
 

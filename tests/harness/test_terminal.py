@@ -50,7 +50,7 @@ async def test_a_chat_goes_back_and_forth_and_ends_with_exit(calculator: MCPServ
             Step(text="second answer"),
         ]
     )
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         end = await run_agent_interactive(
             mcp_config={"c": calculator},
             provider=agent,
@@ -70,7 +70,7 @@ async def test_the_status_of_a_chat_counts_what_the_limit_counts(calculator: MCP
     terminal, shown = talk("go", "/cost", "/exit")
     calls = tuple(Call(tool="broken", expect=Expect(error=True)) for _ in range(2))
     agent = Scripted([Step(calls=calls), Step(text="both failed")])
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         end = await run_agent_interactive(
             mcp_config={"c": calculator},
             provider=agent,
@@ -85,7 +85,7 @@ async def test_the_status_of_a_chat_counts_what_the_limit_counts(calculator: MCP
 async def test_a_chat_that_ends_with_the_input_is_recorded(calculator: MCPServer) -> None:
     terminal, _ = talk("hello")
     agent = Scripted([Step(text="hi"), Step(text="never said")])
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         await run_agent_interactive(
             mcp_config={"c": calculator}, provider=agent, terminal=terminal, name="chat"
         )
@@ -134,7 +134,7 @@ async def test_an_interrupt_ends_the_turn_and_keeps_the_conversation(
         [Step(calls=(Call(tool="forever"),)), Step(text="you stopped me"), Step(text="still here")]
     )
     terminal = Impatient()
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         end = await run_agent_interactive(
             mcp_config={"c": calculator}, provider=agent, terminal=terminal
         )
@@ -198,7 +198,7 @@ async def sit(calculator: MCPServer, *lines: str, **more: object) -> tuple[list[
     limits = more.get("limits")
     assert limits is None or isinstance(limits, Limits)
     run = run_agent("find the sum", {"c": calculator}, provider=HumanAgent(terminal), limits=limits)
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         return [event async for event in run], shown.getvalue()
 
 

@@ -244,7 +244,7 @@ def test_bytes_may_come_in_any_pieces(client: RawClient) -> None:
 def test_a_line_without_bounds_is_refused_and_the_next_one_read(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("seer.mcp._streams.LINE_LIMIT", 1 << 20)
+    monkeypatch.setattr("seer.mcp._lines.LINE_LIMIT", 1 << 20)
     with RawClient(served.entry) as client:
         client.initialize()
         long = client.call(served.tool, served.saying("y" * 15_000))

@@ -14,7 +14,7 @@ from mcp.shared.exceptions import MCPError
 from seer.environment import SandboxConfig, ScopedSandbox
 from seer.errors import ServeError
 from seer.execution import acreate_local_session
-from seer.mcp._open import open_loading_server
+from seer.mcp._open import open_interface_server, open_loading_server
 from seer.testing import on_loop
 from seer.workspace import Library, Workspace
 
@@ -287,8 +287,11 @@ async def test_a_cancelled_call_stops_the_function(client: Client) -> None:
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.5):
             await client.call_tool("sleep", {"seconds": 600})
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert text_of(await client.call_tool("add", {"a": 1})) == "3"
+    late = await call(client, "lab_result", result_id="sleep-1")
+    assert late.is_error
+    assert text_of(late) == "sleep-1 was cancelled"
 
 
 async def test_a_call_beyond_patience_can_be_fetched_later(
@@ -302,6 +305,31 @@ async def test_a_call_beyond_patience_can_be_fetched_later(
     assert text_of(done) == "rested"
     assert text_of(await call(client, "lab_result", result_id=result_id)) == "rested"
     assert (await call(client, "lab_result", result_id="sleep-99")).is_error
+
+
+async def test_a_result_is_given_only_to_the_agent_whose_call_it_is(
+    scoped: ScopedSandbox, interface: Path, tmp_path: Path
+) -> None:
+    config: Any = await scoped.aserve(interface, "mcp")
+    entry = config["lab"]
+
+    def client_of(session_id: str) -> Client:
+        env = {**entry["env"], "SEER_SESSION": session_id}
+        return Client(StdioServerParameters(command=entry["command"], args=entry["args"], env=env))
+
+    async with (
+        await acreate_local_session(workspace_dir=tmp_path / "one") as one,
+        await acreate_local_session(workspace_dir=tmp_path / "two") as two,
+        client_of(one.session_id) as owner,
+        client_of(two.session_id) as stranger,
+    ):
+        assert text_of(await call(owner, "add", a=40)) == "42"
+        assert text_of(await call(owner, "lab_result", result_id="add-1")) == "42"
+        refused = await call(stranger, "lab_result", result_id="add-1")
+        assert refused.is_error
+        assert "the latest are: none yet" in text_of(refused)
+        assert text_of(await call(stranger, "add", a=1)) == "3"
+        assert "the latest are: add-2" in text_of(await call(stranger, "lab_result", result_id="x"))
 
 
 VALUES: dict[str, tuple[Any, Any]] = {
@@ -433,6 +461,33 @@ async def test_an_interface_that_cannot_be_loaded_is_an_answer(tmp_path: Path) -
             await server.close()
 
     await on_loop(check())
+
+
+async def test_a_server_that_cannot_be_opened_leaves_no_caller_at_the_gate(
+    scoped: ScopedSandbox, interface: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library: Any = await scoped.aserve(interface)
+    closed: list[str] = []
+
+    class Socket:
+        address = ""
+
+        async def aclose(self) -> None:
+            closed.append("socket")
+
+    class Interface:
+        schema = library.gate.schema
+
+        async def open_caller(self, label: str) -> Any:
+            return Socket()
+
+    def full(prefix: str) -> None:
+        raise OSError("no room")
+
+    monkeypatch.setattr("seer.mcp._open.PrivateFolder", full)
+    with pytest.raises(OSError, match="no room"):
+        await on_loop(open_interface_server(Interface()))
+    assert closed == ["socket"]
 
 
 async def test_a_served_library_is_imported_and_connected_alike(

@@ -1,13 +1,24 @@
-"""How a client's line is classified before the MCP SDK sees it."""
+"""How a client's line is classified before the MCP SDK sees it, and how its pipes are taken."""
 
+import asyncio
 import json
+import os
+import socket
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seer.mcp._lines import INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, Refusal, read_line
+from seer._sockets import readable
+from seer.mcp._lines import (
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    Pipes,
+    Refusal,
+    parse_line,
+)
 
 
 @pytest.mark.parametrize(
@@ -22,7 +33,7 @@ from seer.mcp._lines import INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, Refusa
     ],
 )
 def test_messages_are_read_as_they_are(message: dict[str, Any]) -> None:
-    assert read_line(json.dumps(message).encode() + b"\r\n") == message
+    assert parse_line(json.dumps(message).encode() + b"\r\n") == message
 
 
 @pytest.mark.parametrize(
@@ -53,7 +64,7 @@ def test_messages_are_read_as_they_are(message: dict[str, Any]) -> None:
 def test_every_other_line_gets_an_error(
     line: bytes, code: int, request_id: int | str | None
 ) -> None:
-    refusal = read_line(line)
+    refusal = parse_line(line)
     assert isinstance(refusal, Refusal)
     answer = json.loads(refusal.answer())
     assert (answer["jsonrpc"], answer["id"]) == ("2.0", request_id)
@@ -64,8 +75,33 @@ def test_every_other_line_gets_an_error(
 @settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
 def test_no_bytes_are_without_an_answer(line: bytes) -> None:
-    found = read_line(line)
+    found = parse_line(line)
     if isinstance(found, Refusal):
         assert b"\n" not in found.answer()
     else:
         assert found["jsonrpc"] == "2.0"
+
+
+@pytest.mark.parametrize("steps", range(8))
+async def test_a_client_that_is_given_up_while_it_arrives_sees_its_pipes_close(steps: int) -> None:
+    ours, theirs = socket.socketpair()
+    (reading, to_us), (from_us, writing) = os.pipe(), os.pipe()
+    ours.setblocking(False)
+    with ours, theirs:
+        socket.send_fds(theirs, [b"1"], [reading, writing])
+        os.close(reading)
+        os.close(writing)
+        taking = asyncio.create_task(Pipes.take(ours))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        if not taking.cancel():
+            taking.result().close()
+        await asyncio.gather(taking, return_exceptions=True)
+    async with asyncio.timeout(30):
+        # It has nothing to read but the end, once nobody can write any more.
+        await readable(from_us)
+    assert os.read(from_us, 1) == b""
+    with pytest.raises(BrokenPipeError):
+        os.write(to_us, b"x")
+    os.close(from_us)
+    os.close(to_us)

@@ -18,6 +18,8 @@ from seer.workspace import Library, Workspace
 
 pytestmark = pytest.mark.full
 
+UNTIL = "import os, time\nwhile not os.path.exists('{name}'): time.sleep(0.01)\n"
+"""Code that runs until a file is there."""
 WORKSPACE = Workspace(libraries=[Library.from_code("helpers", 'def f() -> int:\n    """One."""\n')])
 
 
@@ -68,15 +70,17 @@ async def test_an_agent_works_in_python(tmp_path: Path) -> None:
 async def test_work_longer_than_a_clients_patience_is_not_lost(tmp_path: Path) -> None:
     session = await acreate_local_session(workspace_dir=tmp_path / "work")
     async with session, await client_of(session) as client:
-        code = "import time\nfor n in range(4): print(n, flush=True); time.sleep(0.5)\n'over'"
+        code = "for n in range(4): print(n, flush=True)\n" + UNTIL.format(name="one") + "'over'"
         early = await call(client, "python", code=code, wait=0.2)
         assert text_of(early).startswith(("[running", "[queued"))
+        (tmp_path / "work" / "one").touch()
         done = await call(client, "get_result", result_id=id_in(early))
         assert text_of(done) == "0\n1\n2\n3\n'over'\n"
-        slow = await call(client, "python", code="time.sleep(2); 'kept'", wait=0.2)
+        slow = await call(client, "python", code=UNTIL.format(name="two") + "'kept'", wait=0.2)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.3):
                 await client.call_tool("get_result", {"result_id": id_in(slow)})
+        (tmp_path / "work" / "two").touch()
         assert text_of(await call(client, "get_result", result_id=id_in(slow))) == "'kept'\n"
         unknown = await call(client, "get_result", result_id="e99")
         assert unknown.is_error
@@ -166,6 +170,25 @@ async def test_an_agent_works_in_a_notebook(tmp_path: Path) -> None:
         missing = await call(client, "run_cell", cell_id=cell)
         assert missing.is_error
         assert [info.source for info in await session.acells()] == ["# Title"]
+
+
+async def test_a_wait_that_is_refused_starts_nothing(tmp_path: Path) -> None:
+    shell = await acreate_cli_session(workspace_dir=tmp_path / "shell")
+    notebook = await acreate_notebook_session(
+        notebook_dir=tmp_path / "out", workspace_dir=tmp_path / "work"
+    )
+    async with shell, notebook, await client_of(shell) as one, await client_of(notebook) as two:
+        for client, tool, argument in (
+            (one, "shell", {"command": "true"}),
+            (one, "terminal_open", {"command": "cat"}),
+            (two, "add_code_cell", {"source": "1"}),
+        ):
+            refused = await call(client, tool, **argument, wait=-1)
+            assert text_of(refused) == "wait=-1.0: must be 0 to 86400 seconds"
+        assert await shell.aresult_ids() == []
+        with pytest.raises(LookupError, match="open are: none"):
+            shell.terminal("t1")
+        assert await notebook.acells() == []
 
 
 async def test_a_closed_session_closes_its_tools(tmp_path: Path) -> None:

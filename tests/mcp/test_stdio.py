@@ -56,11 +56,12 @@ async def big(size: int) -> ToolOutput:
     return ToolOutput(text="x" * size)
 
 
-cancelled = asyncio.Event()
+started, cancelled = asyncio.Event(), asyncio.Event()
 
 
 async def forever() -> ToolOutput:
     """Never ends."""
+    started.set()
     try:
         await asyncio.Event().wait()
     except asyncio.CancelledError:
@@ -141,10 +142,12 @@ async def test_answers_of_megabytes_arrive(server: StdioServer) -> None:
 
 
 async def test_a_cancelled_call_is_cancelled_here(server: StdioServer) -> None:
+    started.clear()
     cancelled.clear()
     async with asyncio.timeout(30), Client(parameters(server.mcp_config)) as client:
         call = asyncio.create_task(client.call_tool("forever", {}))
         await client.call_tool("add", {"a": 1})
+        await started.wait()
         call.cancel()
         await asyncio.gather(call, return_exceptions=True)
         await client.call_tool("add", {"a": 1})
@@ -229,3 +232,26 @@ async def test_a_peer_without_streams_is_let_go(server: StdioServer, greeting: b
     assert await asyncio.to_thread(knock) == b"standard input and output must be pipes"
     async with asyncio.timeout(30), Client(parameters(server.mcp_config)) as client:
         assert text_of(await client.call_tool("add", {"a": 1})) == "2"
+
+
+async def test_text_in_any_script_passes_a_server_in_a_locale_of_ascii_only(tmp_path: Path) -> None:
+    text = "žluťoučký kůň, 雪, 🐎"
+    (tmp_path / "lab.py").write_text(
+        f'@expose\ndef echo(text: str) -> str:\n    """Vrať {text}."""\n'
+        "    print(text, flush=True)\n    return 'vráceno: ' + text\n\n"
+        "@expose\ndef fail(text: str) -> str:\n    raise ValueError(text)\n",
+        encoding="utf-8",
+    )
+    plain = {k: v for k, v in os.environ.items() if k not in ("LANG", "PYTHONIOENCODING")}
+    server = StdioServerParameters(
+        command=sys.executable,
+        args=["-m", "seer", "mcp", str(tmp_path / "lab.py"), "--stdio"],
+        env={**plain, "SEER_PROVIDER": "local", "PYTHONUTF8": "0", "LC_ALL": "POSIX"},
+    )
+    async with asyncio.timeout(60), Client(server) as client:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        assert tools["echo"].description == f"Vrať {text}."
+        assert text_of(await client.call_tool("echo", {"text": text})) == f"vráceno: {text}"
+        failed = await client.call_tool("fail", {"text": text})
+        assert failed.is_error
+        assert f"ValueError: {text}" in text_of(failed)

@@ -116,7 +116,7 @@ def upward_imports_in_rpc(tree: Tree) -> int:
     """Imports inside `rpc` from the foundation to client, server or copies, or between these."""
     ends = {"client", "server", "replicas"}
     allowed = {"client": {"client"}, "server": {"server"}, "replicas": ends}
-    programs = {"__init__.py", "_ship.py", "_control.py", "server/__main__.py"}
+    programs = {"__init__.py", "_bundles.py", "_ship.py", "_control.py", "server/__main__.py"}
     count = 0
     for name, text in source(tree):
         path = name.removeprefix("rpc/")

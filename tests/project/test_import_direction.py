@@ -43,7 +43,7 @@ ORDER = [
     "_transient",
     "_janitor",
     "_places",
-    "_addresses",
+    "_unix_sockets",
     "_clash",
     "_files",
     "_statistics",

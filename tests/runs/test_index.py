@@ -100,19 +100,59 @@ def test_a_damaged_index_is_made_anew(root: Path) -> None:
     assert RunIndex(root).count() == 3
 
 
+@pytest.mark.parametrize("table", ["runs", "words", "words_data"])
+def test_an_index_without_one_of_its_tables_is_made_anew(root: Path, table: str) -> None:
+    assert RunIndex(root).count() == 3
+    with contextlib.closing(sqlite3.connect(root / "index.sqlite")) as db:
+        db.execute(f"DROP TABLE {table}")
+    write(root, 4, task="a giraffe")
+    assert ids(RunIndex(root), search="giraffe") == [4]
+
+
+def test_an_index_with_text_that_is_no_text_is_made_anew(root: Path) -> None:
+    assert RunIndex(root).count() == 3
+    with contextlib.closing(sqlite3.connect(root / "index.sqlite")) as db:
+        db.execute("UPDATE runs SET stamp = CAST(x'ff' AS TEXT)")
+        db.commit()
+    assert RunIndex(root).count() == 3
+
+
 def test_an_index_that_another_process_keeps_is_left_alone(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert ids(RunIndex(root)) == [1, 2, 3]
     inode = (root / "index.sqlite").stat().st_ino
     write(root, 4)
-    monkeypatch.setattr("seer.runs._index.BUSY", 0.05, raising=False)
+    monkeypatch.setattr("seer.runs._index.BUSY", 0.05)
     with contextlib.closing(sqlite3.connect(root / "index.sqlite", isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
         assert ids(RunIndex(root)) == [1, 2, 3, 4]
         other.execute("COMMIT")
     assert (root / "index.sqlite").stat().st_ino == inode
     assert ids(RunIndex(root)) == [1, 2, 3, 4]
+
+
+def test_an_index_that_cannot_grow_is_left_alone_and_all_runs_are_listed(root: Path) -> None:
+    assert RunIndex(root).count() == 3
+    size = (root / "index.sqlite").stat().st_size
+    (root / "kept").hardlink_to(root / "index.sqlite")
+    for number in range(4, 104):
+        write(root, number, task=f"unlike {number} " * 1000)
+    # A limit on the size of files acts like a full disk: SQLite itself ends the transaction.
+    program = (
+        "import resource, sys\nfrom seer.runs import RunIndex\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]),) * 2)\n"
+        "print(RunIndex(sys.argv[1]).count())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(root), str(size + 65_536)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "103\n"), done.stderr[-2000:]
+    assert (root / "index.sqlite").samefile(root / "kept")
+    assert RunIndex(root).count() == 103
 
 
 @pytest.mark.full
@@ -196,3 +236,10 @@ def test_texts_that_are_no_unicode_are_found_all_the_same(root: Path) -> None:
     assert ids(index, search="torn half") == [5]
     assert ids(index, search="\ud83d") == []
     assert index.count(RunFilter(name="torn*")) == 1
+
+
+def test_a_listing_has_short_reprs(root: Path) -> None:
+    index = RunIndex(root)
+    first = index.list()[0]
+    assert repr(first) == f"<RunSummary {first.run_id}: {first.name}, {first.status}>"
+    assert repr(index) == f"<RunIndex of {str(root)!r}>"

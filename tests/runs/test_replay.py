@@ -316,13 +316,16 @@ async def test_past_the_record_the_live_interface_takes_over_with_its_state(
     run_id, first = await program(tmp_path / "first", Scripted(steps()))
     monkeypatch.setenv("SEER_REPLAY", str(open_run(run_id).folder))
     monkeypatch.setenv("SEER_REPLAY_LIVE", "local")
-    more = (*CELLS, "print(tools.count(by=100))", "print(tools.grid(300).mean())", MORE[1])
+    more = (*CELLS, "print(tools.count(by=100))", "print(tools.grid(300).mean())", *MORE[1:])
     again_id, events = await program(tmp_path / "again", Scripted(steps(more)), "replay")
     assert outputs(events)[:4] == outputs(first)
     assert "'z': 107" in outputs(events)[4][0]
     assert outputs(events)[5] == ("150106.5\n", False)
-    functions = [line["function"] for line in open_run(again_id).calls()]
-    assert functions == ["count", "grid", "total", "fail", "count", "count", "grid", "parts"]
+    calls = list(open_run(again_id).typed_calls())
+    recorded = ["count", "grid", "total", "fail", "count"]
+    live = ["count", "grid", "parts", "keep", "keep", "handle.fetch", "handle.fetch"]
+    assert [call.function for call in calls] == [*recorded, *live]
+    assert [bool(call.handle) for call in calls[-3:]] == [False, True, True]
 
 
 async def test_where_the_record_ends_the_live_agent_goes_on_with_what_was_said(
@@ -493,7 +496,7 @@ async def test_a_replay_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
     scoped = ScopedSandbox(SandboxConfig(gpu=None, provider="replay"))
     await scoped.astart()
     try:
-        with pytest.raises(Exception, match="a replay runs nothing"):
+        with pytest.raises(Exception, match="a replay cannot run"):
             await scoped.aexec("id")
         interface = tmp_path / "tools.py"
         interface.write_text("this is not even Python")

@@ -130,8 +130,13 @@ async def test_a_replayed_machine_runs_nothing(
     recorded, _ = await program(tmp_path / "first", "cli", scripted("cli", CODE["cli"]))
     monkeypatch.setenv("SEER_REPLAY", str(recorded.folder))
     async with Sandbox(SandboxConfig(gpu=None, provider="local")) as sandbox:
-        with pytest.raises(SandboxStateError, match="a replay runs nothing"):
+        with pytest.raises(SandboxStateError, match="a replay cannot run"):
             await sandbox.aexec("id")
         async with await acreate_cli_session(sandbox) as session:
-            with pytest.raises(SandboxStateError, match="a replay runs nothing"):
-                await session.aexec("id")
+            for work in (session.aexec, session.astart_job, session.aopen_terminal):
+                with pytest.raises(SandboxStateError, match="this session is replayed"):
+                    await work("id")
+        async with await acreate_notebook_session(sandbox, notebook_dir=tmp_path) as notebook:
+            cell = await notebook.aadd_cell("1 + 1")
+            with pytest.raises(SandboxStateError, match="this session is replayed"):
+                await notebook.arun_cell(cell)

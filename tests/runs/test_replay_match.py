@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from seer.errors import GateError, RemoteError, ReplayDivergenceError
+from seer.errors import GateError, InterfaceDiedError, RemoteError, ReplayDivergenceError
 from seer.rpc import client
 from seer.runs import GateCall
-from seer.runs.replay._gate import ReplayGate
+from seer.runs.replay._gate import LiveGate, ReplayGate
 from seer.runs.replay._match import CallerTape, Tapes
+from tests.waiting import wait_until
 
 
 def call(function: str, *args: Any, at: float, run: float = 0.1, **more: Any) -> GateCall:
@@ -107,13 +108,16 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., client.Gate]]:
     """Serves recorded calls on a socket; gives a real client of it."""
     gates: list[ReplayGate] = []
 
-    def start(*calls: GateCall, blobs: dict[str, bytes] | None = None) -> client.Gate:
+    def start(
+        *calls: GateCall, blobs: dict[str, bytes] | None = None, live: LiveGate | None = None
+    ) -> client.Gate:
         gate = ReplayGate(
             "tools",
             SCHEMA,
             list(calls),
             read_blob=lambda digest: (blobs or {})[digest],
             host_path=lambda path: tmp_path / path.lstrip("/"),
+            live=live,
         )
         gate.serve_caller("lab-1", "/caller.sock")
         gates.append(gate)
@@ -142,6 +146,26 @@ def test_the_real_client_gets_recorded_answers_and_errors(
     gate.close()
 
 
+def test_a_live_gate_that_cannot_take_over_is_an_error_of_the_call(
+    serve: Callable[..., client.Gate],
+) -> None:
+    class Gone:
+        has_taken_over = False
+
+        def take_over(self) -> None:
+            raise InterfaceDiedError("the live 'tools' is gone")
+
+        def answer(self, interface: str, caller: str, asked: object) -> Any:
+            raise AssertionError("it has not taken over")
+
+    gate = serve(call("f", 1, at=1), live=Gone())
+    for _ in range(2):
+        with pytest.raises(InterfaceDiedError, match="the live 'tools' is gone"):
+            gate.call("f", [2])
+    assert gate.call("f", [1]) == "f(1,)"
+    gate.close()
+
+
 @pytest.mark.parametrize(
     "junk",
     [b"\r\n\r\n", b"GET / HTTP/1.0\r\n\r\n", b"POST /v1/call/f HTTP/1.1\r\n\r\n", b"x" * 20000],
@@ -156,6 +180,31 @@ def test_junk_is_refused_and_the_gate_goes_on(
         raw.sendall(junk)
         assert b"ProtocolError" in raw.recv(65536)
     assert gate.call("f", [1]) == "f(1,)"
+    gate.close()
+
+
+def test_descriptors_of_requests_that_are_never_whole_are_closed(
+    serve: Callable[..., client.Gate], tmp_path: Path
+) -> None:
+    gate = serve(call("f", 1, at=1))
+    assert gate.call("f", [1]) == "f(1,)"
+
+    def files() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    before = files()
+    with (tmp_path / "passed").open("wb") as passed:
+        for junk in (b"POST /v1/call/f HTTP/1.1\r\n", b"GET / HTTP/1.0\r\n\r\n"):
+            with socket.socket(socket.AF_UNIX) as raw:
+                raw.connect(str(tmp_path / "caller.sock"))
+                socket.send_fds(raw, [junk], [passed.fileno()] * 10)
+        with socket.socket(socket.AF_UNIX) as raw:
+            raw.settimeout(30)
+            raw.connect(str(tmp_path / "caller.sock"))
+            for _ in range(2):
+                socket.send_fds(raw, [b"x"], [passed.fileno()] * 40)
+            assert b"more than 64 descriptors came" in raw.recv(65536)
+    wait_until(lambda: files() == before, "the descriptors are closed")
     gate.close()
 
 

@@ -56,6 +56,7 @@ class Gate:
     name = "lab"
     dropped = lost = 0
     why = ""
+    running: Mapping[str, int] = {}
 
     def about(self) -> Mapping[str, Any]:
         return {}

@@ -77,7 +77,7 @@ async def test_a_run_its_turns_and_its_tools_are_spans(spans: InMemorySpanExport
         ]
     )
     run = run_agent("x", {"lab": tools()}, provider=agent, record=False)
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         async for _ in run:
             continue
     found = {span.name: span for span in spans.get_finished_spans()}

@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -63,6 +63,12 @@ class Ground:
     """The folders of a round."""
 
     root: Path
+    inside: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
+    """Processes that were seen in the jail, each with its start time.
+
+    An ordinary user may have no control groups, and then nothing else tells them from others once
+    their parents are dead.
+    """
 
     def environment(self) -> dict[str, str]:
         """The environment of everything in the round."""
@@ -140,10 +146,11 @@ async def _controller(
 
 def _find(ground: Ground, machine_id: str) -> dict[Victim, int]:
     """The processes of a machine by their parts."""
-    pids = _processes(ground)
+    pids = _marked(ground)
     hosts = [pid for pid in pids if machine_id in _command(pid)]
     keeper = next(pid for pid in hosts if _parent(pid) in hosts)
-    inside = [pid for pid in pids if pid not in hosts]
+    inside = [pid for pid in {*pids, *_below(keeper)} if pid not in hosts]
+    ground.inside.update((pid, _started(pid)) for pid in inside)
     jail = next(pid for pid in inside if _parent(pid) == keeper)
     steward = next((pid for pid in inside if "steward" in _command(pid) and pid != jail), jail)
     sleeper = next(pid for pid in inside if "sleep" in _command(pid))
@@ -161,8 +168,9 @@ async def _look(ground: Ground) -> str:
     while left := _remains(ground):
         if time.monotonic() > deadline:
             raise AssertionError("left over:\n" + "\n".join(left))
-        if not _processes(ground):
-            # Nobody is left to clean up, so the next use of Seer has to.
+        if all(_is_stopped(pid) for pid in _marked(ground)):
+            # Nobody is left to clean up, so the next use of Seer has to. A reaper stops processes
+            # before it kills them, and may be killed in between.
             await _sweep(ground)
         await asyncio.sleep(0.02)
     record = ground.root / "state" / "seer" / "ended.jsonl"
@@ -201,8 +209,14 @@ def _groups(ground: Ground) -> list[Path]:
     return found
 
 
-def _processes(ground: Ground) -> list[int]:
-    """Processes of the round: those of its bundle, and those in its control groups."""
+def _processes(ground: Ground) -> set[int]:
+    """Processes of the round."""
+    seen = {pid for pid, started in ground.inside if _started(pid) == started}
+    return {*_marked(ground), *(pid for pid in seen if _is_alive(pid))}
+
+
+def _marked(ground: Ground) -> list[int]:
+    """Processes with the round's bundle in their command, and those in its control groups."""
     prefix, root = _prefix(ground), str(ground.root)
     found: list[int] = []
     for entry in Path("/proc").iterdir():
@@ -210,9 +224,41 @@ def _processes(ground: Ground) -> list[int]:
             continue
         with contextlib.suppress(OSError):
             ours = prefix in (entry / "cgroup").read_text() or root in _command(int(entry.name))
-            if ours and "\nState:\tZ" not in (entry / "status").read_text():
+            if ours and _is_alive(int(entry.name)):
                 found.append(int(entry.name))
     return found
+
+
+def _below(pid: int) -> list[int]:
+    """The descendants of a process."""
+    everything = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    parents = {each: _parent(each) for each in everything}
+    found = [pid]
+    for each in found:
+        found += [child for child, parent in parents.items() if parent == each]
+    return found[1:]
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+def _is_stopped(pid: int) -> bool:
+    try:
+        return "\nState:\tT" in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return True
+
+
+def _started(pid: int) -> int:
+    """When a process started, in ticks; 0 if there is none."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    except OSError:
+        return 0
 
 
 def _command(pid: int) -> str:

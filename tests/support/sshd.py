@@ -25,11 +25,13 @@ from typing import Self
 
 from seer.errors import ProviderError
 from tests.support.folders import remove_at_end
+from tests.support.ports import reserve_port
 
 _SSHD = "/usr/sbin/sshd"
 _ALIAS = "testhost"
-_USER, _UID = "seer-tester", 1001
-_PATIENCE = 15.0
+# An id of this process alone: tests in other workers use up what the kernel counts per user.
+_USER, _UID = "seer-tester", 50_000 + os.getpid() % 9_000
+_PATIENCE = 60.0
 
 _SERVER = """\
 Port {port}
@@ -131,7 +133,10 @@ class SshServer:
                 (self.folder / name).write_text(f"{text.rstrip()}\n{line}\n")
 
     def _start(self) -> None:
-        port = _free_port()
+        with reserve_port() as held:
+            self._start_on(held.getsockname()[1])
+
+    def _start_on(self, port: int) -> None:
         config = self.folder / "sshd_config"
         config.write_text(_SERVER.format(port=port, folder=self.folder, more=self._more))
         log = (self.folder / "sshd.log").open("wb")
@@ -227,12 +232,6 @@ def _keygen(path: Path) -> None:
         stdin=subprocess.DEVNULL,
         capture_output=True,
     )
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def _answers(port: int) -> bool:

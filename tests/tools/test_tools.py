@@ -8,7 +8,7 @@ from PIL import Image as Pillow
 
 from seer.execution import ExecutionResult, Image, StreamText
 from seer.tools import Tool, ToolContext, ToolFailure, ToolOutput, typed_tool
-from seer.tools._session import Progress, render
+from seer.tools._session import LastLine, render
 from seer.tools._values import TEXT_LIMIT, ValueText
 
 
@@ -20,6 +20,9 @@ class QuietContext:
 
     async def report(self, seconds: float, message: str) -> None:
         raise AssertionError("nobody asked")
+
+    def started(self, name: str, stop: object) -> None:
+        """Take no notice."""
 
 
 async def greet(
@@ -149,7 +152,7 @@ def test_results_are_never_silent() -> None:
 
 
 def test_progress_is_the_last_line_that_was_printed() -> None:
-    progress = Progress()
+    progress = LastLine()
     assert progress.message == ""
     progress(StreamText(name="stdout", text="step 1\n10%\r"))
     progress(StreamText(name="stdout", text="20%\r"))

@@ -17,7 +17,7 @@ MARKS = [
     pytest.mark.full,
     pytest.mark.skipif(not CHROMIUM, reason="chromium is not installed"),
 ]
-PATIENCE = 30_000
+PATIENCE = 60_000
 """Milliseconds that nothing on a page takes unless it is broken."""
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
 

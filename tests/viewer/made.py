@@ -88,9 +88,12 @@ class Made:
         run: float = 0.1,
         batch: int = 1,
         outcome: str = "ok",
-        tool_call: str = "",
+        tool_call: str | None = None,
     ) -> None:
-        """A call of the gate, answered `before` seconds before now."""
+        """A call of the gate, answered `before` seconds before now.
+
+        Without `tool_call`, the record does not say which tool call made it, as older ones.
+        """
         text = json.dumps({"result": result} if outcome == "ok" else {"error": result})
         self._calls += 1
         call = GateCall(
@@ -108,9 +111,12 @@ class Made:
             batch=batch,
             bytes_in=len(json.dumps(arguments)) + 40,
             bytes_out=len(text) + sum(map(len, arrays)),
-            tool_call=tool_call,
+            tool_call=tool_call or "",
         )
-        self.record.call(call.to_json())
+        line = call.to_json()
+        if tool_call is None:
+            del line["tool_call"]
+        self.record.call(line)
 
     def close(self, status: Any = "completed", **totals: Any) -> "Made":
         """End the record."""

@@ -85,7 +85,7 @@ def test_a_live_run_in_another_process_is_seen_spoken_to_and_stopped(
             expect(page.locator(".entry-run_finished")).to_contain_text("cancelled")
             expect(page.locator(".top .status-cancelled")).to_be_visible()
             expect(page.locator(".message")).to_have_count(0)
-        assert agent.wait(timeout=20) == 0
+        assert agent.wait(timeout=60) == 0
         (found,) = folder.glob("*/run.json")
         assert Run(found.parent).meta["limits"]["turns"] == 9
     finally:

@@ -158,6 +158,8 @@ def test_calls_of_the_gate_stand_at_the_tool_call_that_the_record_names(
         made.add(ToolCall(id=name, name=name, server="s", arguments={}))
     # By its time it could be either one's.
     made.call("probe", {}, 1, before=-0.3, run=0.01, tool_call="first")
+    # The user's own script made this one.
+    made.call("probe", {}, 2, before=-0.3, run=0.01, tool_call="")
     for name in ("second", "first"):
         made.add(ToolResult(id=name, name=name, content=(), is_error=False, seconds=1.0))
     made.close()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from seer.errors import RunNotFoundError
+from seer.errors import RecordError, RunNotFoundError
 from seer.events import Thinking
 from seer.harness import Text, ToolCall, ToolResult
 from seer.runs import Run
@@ -128,6 +128,27 @@ def test_chosen_fields_pictures_and_arrays_are_left_out(root: Path, tmp_path: Pa
         assert private not in text, private
     assert "kept" in text
     assert all(b"pw4" not in base64.b64decode(b) for b in embedded(path)["blobs"].values())
+
+
+def test_a_notebook_of_another_form_is_shared_and_one_that_is_too_deep_is_refused(
+    client: Any, root: Path, tmp_path: Path
+) -> None:
+    odd: list[Any] = [{"cell_type": "code", "source": 5}, {"source": {"a": 1}}, 7]
+    data = {"text/html": {"a": 1}, "text/markdown": 7}
+    odd.append({"cell_type": "code", "source": "x = 1", "outputs": [{"data": data}, None]})
+    made = Made(root)
+    made.record.artifact("notebook.ipynb", json.dumps({"cells": odd}))
+    made.close()
+    shown = client(f"/api/runs/{made.run_id}/notebook").json()["fragments"]
+    assert [bool(cell) for cell in shown] == [False, False, False, True]
+    path = share(made.folder, tmp_path / "run.html")
+    assert len(embedded(path)["notebook"]["cells"]) == 4
+    # Whether it can be read and not shared, or not read, depends on the version of Python.
+    deep = "[" * 2000 + "]" * 2000
+    (made.folder / "artifacts" / "notebook.ipynb").write_text(f'{{"cells": {deep}}}')
+    with pytest.raises(RecordError, match="nested too deeply|maximum recursion depth"):
+        share(made.folder, tmp_path / "deep.html")
+    assert share(made.folder, tmp_path / "deep.html", redact=Redaction(fields=("notebook",)))
 
 
 def test_the_preview_tells_what_a_redaction_does(client: Any, root: Path) -> None:

@@ -5,6 +5,7 @@ import sys
 
 try:
     from seer import _clash as _clash
+    from seer.cli import _codes
 except ImportError as error:
     raise SystemExit(f"error: {error}") from None
 
@@ -30,7 +31,7 @@ def main(arguments: collections.abc.Sequence[str] | None = None) -> int:
         return run(arguments, presses)
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
-        return 130
+        return _codes.INTERRUPTED
     finally:
         if presses is not None:
             presses.over()

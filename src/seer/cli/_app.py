@@ -1,7 +1,7 @@
 """The list of commands, loaded one at a time, and how each outcome becomes an exit code.
 
 Only this module and click are imported for `seer --help`: a command's module is imported when the
-command runs, and each of them imports the library inside its functions.
+command runs, and most of them import the library inside their functions.
 """
 
 import importlib
@@ -18,55 +18,55 @@ from typing import Any
 import click
 
 from seer import __version__
-from seer.cli._codes import FAILED, OK
-from seer.cli._interrupts import INTERRUPTED, Presses
+from seer.cli._codes import FAILED, INTERRUPTED, OK
+from seer.cli._interrupts import Presses
 from seer.console import say
 from seer.console._output import log_to_terminal
 from seer.errors import SeerError
 
-_SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
+_SECTIONS: dict[str, dict[str, str]] = {
     "Start": {
-        "demo": ("_demo", "A scripted agent studies a small real model: no key, no GPU."),
-        "init": ("_init", "Create an experiment that runs at once."),
-        "doctor": ("_doctor", "Show what works on this machine, and how to fix the rest."),
+        "demo": "A scripted agent studies a small real model: no key, no GPU.",
+        "init": "Create an experiment that runs at once.",
+        "doctor": "Show what works on this machine, and how to fix the rest.",
     },
     "Work": {
-        "run": ("_run", "Run an experiment, with a record of everything."),
-        "sweep": ("_sweep", "Run one for many agents, tool sets, models and seeds."),
-        "check": ("_check", "Load an interface file in a jail, and list what it exposes."),
-        "serve": ("_serve", "Serve an interface file without a program; print how to connect."),
-        "shell": ("_shell", "Call an interface's functions by hand, as an agent would."),
-        "mcp": ("_mcp", "Let a coding agent of your own use an interface."),
-        "organism": ("_organism", "Make a small model with a planted behaviour, and test it."),
+        "run": "Run an experiment, with a record of everything.",
+        "sweep": "Run one for many agents, tool sets, models and seeds.",
+        "check": "Load an interface file in a jail, and list what it exposes.",
+        "serve": "Serve an interface file without a program; print how to connect.",
+        "shell": "Call an interface's functions by hand, as an agent would.",
+        "mcp": "Let a coding agent of your own use an interface.",
+        "organism": "Make a small model with a planted behaviour, and test it.",
     },
     "Records": {
-        "runs": ("_runs", "List, show, compare, export and delete recorded runs."),
-        "view": ("_view", "Show runs in the browser, live."),
-        "replay": ("_replay", "Run a recorded experiment again, without its model."),
-        "verify": ("_verify", "Check a run's claims against the calls that it cites."),
-        "judge": ("_judge", "Measure how well a judge agrees with labelled answers."),
+        "runs": "List, show, compare, export and delete recorded runs.",
+        "view": "Show runs in the browser, live.",
+        "replay": "Run a recorded experiment again, without its model.",
+        "verify": "Check a run's claims against the calls that it cites.",
+        "judge": "Measure how well a judge agrees with labelled answers.",
     },
     "Machines": {
-        "ps": ("_ps", "List running machines on all providers, with their costs."),
-        "stop": ("_stop", "End sandboxes."),
+        "ps": "List running machines on all providers, with their costs.",
+        "stop": "End machines.",
     },
 }
+"""The commands by section, with one line each. A command `ps` is in the module `_ps`."""
 _WITH_MODELS = ("run", "sweep", "check", "serve", "shell", "mcp", "verify", "organism")
 """Commands that may load a model here."""
-_COMMANDS = {name: entry for section in _SECTIONS.values() for name, entry in section.items()}
+_COMMANDS = [name for commands in _SECTIONS.values() for name in commands]
 
 
 class _Lazy(click.Group):
     """A group that knows its commands' names and one line of each without importing them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_COMMANDS)
+        return _COMMANDS
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        module = importlib.import_module(f"seer.cli.{_COMMANDS[cmd_name][0]}")
-        return module.command
+        return importlib.import_module(f"seer.cli._{cmd_name}").command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -80,7 +80,7 @@ class _Lazy(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, commands in _SECTIONS.items():
             with formatter.section(title):
-                formatter.write_dl([(name, line) for name, (_, line) in commands.items()])
+                formatter.write_dl([*commands.items()])
 
 
 @click.command(
@@ -89,7 +89,7 @@ class _Lazy(click.Group):
     epilog="""\b
 Examples:
   seer doctor                        what works here
-  seer init my-study && seer run my-study/main.py
+  seer init my-study && seer run my-study
   seer check interface.py            what an agent would be able to call
   seer runs list --status error     then: seer runs show RUN
 \b

@@ -3,8 +3,11 @@
 import ast
 import dataclasses
 import inspect
+import os
 import re
+import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +18,9 @@ from seer._transient import TransientFolder
 from seer.cli._codes import FOUND
 from seer.cli._interrupts import Interrupted
 from seer.cli._options import interface_argument, json_option, machine_options
+from seer.cli._preflight import parsed
 from seer.cli._target import Around, started
 from seer.console import say, say_json, table
-from seer.errors import SeerError, ServeError
 
 if TYPE_CHECKING:
     from seer.environment import InterfaceDescription
@@ -53,26 +56,13 @@ Exit code 3: it can be served, but problems were found.""",
 @json_option
 def command(interface: Path, tiny: bool, as_json: bool, **around: Any) -> int:
     """Load an interface file in a jail; list what an agent could call, and the problems found."""
-    source = interface.read_text(encoding="utf-8", errors="replace")
-    doubts = secrets_in(source)
-    with TransientFolder("check") as scratch:
-        if tiny or not around["models"]:
-            named = stand_ins(source, scratch)
-            around["models"] = (*around["models"], *named)
-            if named and not tiny:
-                say(
-                    f"using tiny random models for {', '.join(named)}; --model uses a real one",
-                    file=sys.stderr,
-                )
-        try:
-            with started(interface, Around(**around)) as served:
-                found = served.scoped.describe(served.library.name)
-        except ServeError as error:
-            raise _with_hint(error) from error
-        except KeyboardInterrupt:
-            raise Interrupted(
-                f"its jail has ended, and nothing was kept; again: seer check {interface}"
-            ) from None
+    try:
+        found, doubts = _examined(interface, around, tiny=tiny)
+    except KeyboardInterrupt:
+        again = f"seer check {shlex.quote(str(interface))}"
+        raise Interrupted(
+            f"nothing is left running, and nothing was kept; run again with: {again}"
+        ) from None
     doubts += [*found.warnings, *_undocumented(found)]
     if as_json:
         say_json({**dataclasses.asdict(found), "warnings": doubts})
@@ -81,17 +71,29 @@ def command(interface: Path, tiny: bool, as_json: bool, **around: Any) -> int:
     return FOUND if doubts else 0
 
 
+def _examined(
+    interface: Path, around: dict[str, Any], *, tiny: bool
+) -> "tuple[InterfaceDescription, list[str]]":
+    """What an interface file exposes, and the problems that its source shows."""
+    source = interface.read_text(encoding="utf-8", errors="replace")
+    with TransientFolder("check") as scratch:
+        if tiny or not around["models"]:
+            named = stand_ins(source, scratch)
+            around["models"] = tuple(dict.fromkeys((*around["models"], *named)))
+            if named and not tiny:
+                what = f"{len(named)} tiny random models" if named[1:] else "a tiny random model"
+                say(f"using {what}; --model uses a real one", file=sys.stderr)
+        with started(interface, Around(**around)) as served:
+            return served.scoped.describe(served.library.name), secrets_in(source)
+
+
 def secrets_in(source: str) -> list[str]:
     """Lines of an interface's source that seem to hold a secret; the value is not repeated."""
     doubts: list[str] = []
     for number, line in enumerate(source.splitlines(), 1):
         if _KEYS.search(line):
             doubts.append(f"line {number} seems to contain a key; pass it as a secret instead")
-    try:
-        tree = ast.parse(source)
-    except SyntaxError:  # serving the file reports it, with the line
-        return doubts
-    for node in ast.walk(tree):
+    for node in ast.walk(parsed(source)):
         if isinstance(node, ast.Assign):
             names = [t.id for t in node.targets if isinstance(t, ast.Name)]
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
@@ -113,38 +115,31 @@ def stand_ins(source: str, folder: Path) -> list[str]:
 
     They are folders whose last parts are those names, made known as aliases.
     """
-    import os
-
-    from seer.testing import make_tiny_model
-
     names: list[str] = []
-    if any(
-        isinstance(node, ast.Name) and node.id == "list_configured_models"
-        for node in ast.walk(ast.parse(source))
-    ):
+    nodes = list(ast.walk(parsed(source)))
+    if any(isinstance(node, ast.Name) and node.id == "list_configured_models" for node in nodes):
         names.append("tiny/model")
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes:
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("get_model_path"):
             first = node.args[0] if node.args else None
             if isinstance(first, ast.Constant) and isinstance(first.value, str):
                 names.append(first.value)
+    names = list(dict.fromkeys(names))
+    if names:
+        _make(names, folder)
+    return names
+
+
+def _make(names: Sequence[str], folder: Path) -> None:
+    from seer.environment.prepare._preparer import logger
+    from seer.testing import make_tiny_model
+
     aliases = [os.environ.get("SEER_MODEL_ALIASES", "")]
-    for index, name in enumerate(dict.fromkeys(names)):
+    for index, name in enumerate(names):
         aliases.append(f"{name}={make_tiny_model(folder / f'tiny-{index}')}")
     os.environ["SEER_MODEL_ALIASES"] = ",".join(alias for alias in aliases if alias)
-    return list(dict.fromkeys(names))
-
-
-def _with_hint(error: ServeError) -> SeerError:
-    """The error, and which option gives the file what it lacks."""
-    missing = re.search(r"No module named '([\w.]+)'", str(error))
-    if missing is None:
-        return error
-    package = missing[1].partition(".")[0]
-    return SeerError(
-        f"{error}\nif the file needs it: seer check ... --package {package}; "
-        "a file that loads a model also needs --model NAME"
-    )
+    # The user has not set these, so a warning about them would only puzzle.
+    logger.addFilter(lambda record: str(folder) not in record.getMessage())
 
 
 def _undocumented(found: "InterfaceDescription") -> list[str]:

@@ -4,3 +4,5 @@ OK = 0
 FAILED = 1
 FOUND = 3
 """Done, but problems were found in what was examined."""
+INTERRUPTED = 130
+"""Ctrl-C ended the command, as with a shell's 128 + SIGINT."""

@@ -29,7 +29,7 @@ def command(root: Path | None) -> int:
     try:
         python = None if has_model_packages() and has_weights() else make()
     except KeyboardInterrupt:
-        raise Interrupted("no environment was made; again: seer demo") from None
+        raise Interrupted("no environment was made; run again with: seer demo") from None
     with TransientFolder("demo") as scratch:
         folder = create(scratch / "demo")
         code, made = run_program(folder / "main.py", root=root, python=python, env=_QUIET)

@@ -19,6 +19,7 @@ from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 
+from seer._places import package_folders
 from seer.console import say
 from seer.errors import HostResourceError, PackageError
 
@@ -70,7 +71,7 @@ def go_there(arguments: Sequence[str]) -> None:
 
 
 def make() -> Path:
-    """Make the environment, or find it; its Python.
+    """Make the environment, or find it, and return its Python.
 
     Raises:
         HostResourceError: There is too little room for it.
@@ -146,7 +147,7 @@ def _install(draft: Path) -> None:
         assert failed is not None, "there is at least one installer"
         raise failed
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    lines = [f"import site; site.addsitedir({path!r})\n" for path in _site_folders()]
+    lines = [f"import site; site.addsitedir({str(path)!r})\n" for path in package_folders()]
     (draft / "lib" / version / "site-packages" / "of_seer.pth").write_text("".join(lines))
 
 
@@ -166,15 +167,10 @@ def _run(argv: Sequence[str]) -> None:
 
 
 def _needs_of_seer() -> list[str]:
-    """What Seer itself asks of packages that the demo's bring too."""
+    """Seer's own requirements, as constraints for the demo's packages."""
     with suppress(PackageNotFoundError):
         return [line for line in requires("seer-interp") or () if "extra ==" not in line]
     return []
-
-
-def _site_folders() -> list[str]:
-    found = [p for p in sys.path if Path(p).name in ("site-packages", "dist-packages")]
-    return [str(Path(path).absolute()) for path in dict.fromkeys(found)]
 
 
 def _has_gpu() -> bool:

@@ -18,6 +18,7 @@ from seer.console import say_json, table
 
 State = Literal["ok", "missing", "broken"]
 _LOW_DISK = 5 << 30
+_ADAPTERS = Path(__file__).parents[1] / "organisms" / "adapters"
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Finding:
 @click.command(name="doctor", epilog="Exit code 3: something that Seer needs here is missing.")
 @json_option
 def command(as_json: bool) -> int:
-    """Check jails, GPU, package builder, agents' SDKs and keys, providers, hub and disk.
+    """Check jails, GPU, torch, agents' SDKs and keys, providers, extras, hub and disk.
 
     Of a key, this checks only whether it is set. It shows no value and sends nothing.
     """
@@ -54,10 +55,12 @@ def examine() -> Iterator[Finding]:
     yield from _clash()
     yield from _jails()
     yield _gpu()
+    yield _models()
     yield _uv()
     yield _git()
     yield from _agents()
     yield from _providers()
+    yield from _extras()
     yield _hub()
     yield from _disk()
 
@@ -116,6 +119,17 @@ def _gpu() -> Finding:
     return Finding("gpu", "ok", "; ".join(done.stdout.strip().splitlines()))
 
 
+def _models() -> Finding:
+    from seer.cli._demo_environment import has_model_packages, interpreter
+
+    if has_model_packages():
+        return Finding("models", "ok", "torch and transformers are installed")
+    if interpreter() is not None:
+        return Finding("models", "ok", "torch is in the environment of `seer demo`")
+    fix = 'run `seer demo` once, or pip install "seer-interp[interp]"'
+    return Finding("models", "missing", "torch and transformers are not installed", fix)
+
+
 def _uv() -> Finding:
     from uv import find_uv_bin
 
@@ -162,12 +176,63 @@ def _providers() -> Iterator[Finding]:
         if reason is None:
             yield Finding(f"provider: {name}", "ok", "set up")
         elif name != "replay":
-            yield Finding(f"provider: {name}", "missing", reason)
+            detail, _, fix = reason.replace("': ", "'; ").partition("; ")
+            yield Finding(f"provider: {name}", "missing", detail, fix)
+
+
+_EXTRAS = {
+    "viewer": "`seer view`",
+    "sweeps": "tables and plots of sweeps",
+    "science": "intervals and statistical tests",
+    "notebook": "agents that work in a notebook",
+    "chat": "a chat with an agent in the terminal",
+    "inspect": "Inspect's tools and logs",
+    "organisms": "models with a planted property",
+}
+"""What extras are for, except those of agents, providers and models, which have their own rows."""
+
+
+def _extras() -> Iterator[Finding]:
+    from importlib.metadata import PackageNotFoundError, requires
+
+    from packaging.requirements import Requirement
+
+    try:
+        needs = [Requirement(line) for line in requires("seer-interp") or ()]
+    except PackageNotFoundError:  # a copy of the source that was not installed
+        return
+    for extra, purpose in _EXTRAS.items():
+        missing = [
+            need.name
+            for need in needs
+            if need.marker is not None
+            and need.marker.evaluate({"extra": extra})
+            and not need.marker.evaluate({"extra": ""})
+            and not _has(need.name)
+        ]
+        if missing:
+            detail = f"{purpose}; not installed: {', '.join(missing)}"
+            fix = f'pip install "seer-interp[{extra}]"'
+            yield Finding(f"extra: {extra}", "missing", detail, fix)
+        else:
+            yield Finding(f"extra: {extra}", "ok", purpose)
+
+
+def _has(distribution: str) -> bool:
+    from importlib.metadata import PackageNotFoundError, version
+
+    if distribution == "seer-interp-organisms" and _ADAPTERS.is_dir():  # in a clone
+        return True
+    try:
+        version(distribution)
+    except PackageNotFoundError:
+        return False
+    return True
 
 
 def _hub() -> Finding:
     token = next((k for k in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN") if os.environ.get(k)), None)
-    stored = Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"), "token")
+    stored = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface", "token")
     offline = os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0")
     where = os.environ.get("HF_ENDPOINT", "the public hub")
     said = f"{where}; " + ("offline: cached and local models only" if offline else "not contacted")
@@ -177,9 +242,13 @@ def _hub() -> Finding:
 
 
 def _disk() -> Iterator[Finding]:
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-    state = Path(os.environ.get("XDG_STATE_HOME", Path.home() / ".local" / "state"))
-    for what, folder in (("disk: cache", cache), ("disk: machines", state)):
+    for what, variable, default in (
+        ("disk: cache", "XDG_CACHE_HOME", ".cache"),
+        ("disk: machines", "XDG_STATE_HOME", ".local/state"),
+    ):
+        # As Seer itself reads them: a relative path, or an empty one, is ignored.
+        root = os.environ.get(variable, "")
+        folder = Path(root) if root.startswith("/") else Path.home() / default
         there = next(path for path in (folder, *folder.parents) if path.is_dir())
         free = shutil.disk_usage(there).free
         detail = f"{free / 2**30:.0f} GiB free in {there}"

@@ -1,6 +1,7 @@
 """`seer init`: a new experiment from the template beside this module."""
 
 import re
+import shlex
 import shutil
 from pathlib import Path
 
@@ -12,13 +13,13 @@ from seer.errors import ConfigError
 _TEMPLATE = Path(__file__).with_name("template")
 
 
-@click.command(name="init", epilog="Example: seer init my-study && seer run my-study/main.py")
+@click.command(name="init", epilog="Example: seer init my-study && seer run my-study")
 @click.argument("name")
 def command(name: str) -> None:
     """Create an experiment in the folder NAME. It runs at once, with no key and no GPU."""
     folder = create(Path(name))
     say(f"created {folder}/ with {', '.join(sorted(path.name for path in folder.iterdir()))}")
-    say(f"run it: seer run {folder}/main.py")
+    say(f"run it: seer run {shlex.quote(str(folder))}")
 
 
 def create(folder: Path) -> Path:

@@ -10,8 +10,7 @@ import os
 import signal
 from types import FrameType
 
-INTERRUPTED = 130
-"""The exit code."""
+from seer.cli._codes import INTERRUPTED
 
 
 class Interrupted(KeyboardInterrupt):

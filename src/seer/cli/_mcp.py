@@ -17,15 +17,17 @@ import sys
 import threading
 from concurrent.futures import Future
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import click
 
+from seer._files import replace_file
 from seer._places import cache_dir
 from seer._sync import background_loop, run_sync
 from seer.cli._options import machine_options
 from seer.cli._serve import until_interrupted
-from seer.cli._target import Around, opened
+from seer.cli._target import Around, interface_file, opened
 from seer.console import say
 from seer.mcp import CLIENTS, http_config, stdio_config
 from seer.mcp._clients import TOKEN_VARIABLE
@@ -107,7 +109,7 @@ def _serve_stdio(target: str, name: str | None, around: Around) -> int:
     loading.start()
     (entry,) = server.mcp_config.values()
     try:
-        # The relay takes this process's streams; what is served, and its end, stay with us.
+        # The relay uses this process's streams; this process keeps serving and cleans up.
         code = subprocess.run([entry["command"], *entry["args"]], check=False).returncode
     finally:
         run_sync(server.close())
@@ -130,8 +132,8 @@ def _serve_http(target: str, name: str | None, around: Around, *, client: str, p
     loading = _Loading(_absolute(target), name, around)
     interface = asyncio.wrap_future(loading.served, loop=background_loop())
     server = run_sync(open_http_server(label, loading.known, interface, port=port, token=token))
-    over = threading.Event()
-    loading.served.add_done_callback(lambda served: served.exception() is None or over.set())
+    over = SimpleQueue[None]()
+    loading.served.add_done_callback(lambda served: served.exception() is None or over.put(None))
     loading.start()
     try:
         say(http_config(client, label, server.url))
@@ -143,7 +145,7 @@ def _serve_http(target: str, name: str | None, around: Around, *, client: str, p
     finally:
         run_sync(server.close())
         loading.stop()
-    if over.is_set() and loading.served.done():
+    if loading.served.done():
         loading.served.result()
     return 0
 
@@ -190,10 +192,10 @@ class _Loading(threading.Thread):
             self.join()
 
     def _read(self) -> Schema | None:
+        if self._note is None:
+            return None
         try:
-            return (
-                None if self._note is None else Schema.from_json(json.loads(self._note.read_text()))
-            )
+            return Schema.from_json(json.loads(self._note.read_text()))
         except (OSError, ValueError):
             return None
 
@@ -202,18 +204,12 @@ class _Loading(threading.Thread):
             # A note for the next time, which also works without it.
             with contextlib.suppress(OSError):
                 self._note.parent.mkdir(exist_ok=True)
-                part = self._note.with_suffix(f".{os.getpid()}")
-                part.write_text(json.dumps(schema.to_json()))
-                part.replace(self._note)
+                replace_file(self._note, json.dumps(schema.to_json()))
 
 
 def _absolute(target: str) -> str:
-    file = Path(target)
-    if file.is_file():
-        return str(file.absolute())
-    if file.suffix == ".py" or "/" in target:
-        raise click.UsageError(f"there is no file {target!r}")
-    return target
+    file = interface_file(target)
+    return target if file is None else str(file.absolute())
 
 
 def _options(name: str | None, around: dict[str, Any]) -> list[str]:

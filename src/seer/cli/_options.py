@@ -10,28 +10,28 @@ from click.shell_completion import CompletionItem
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
-def json_option(function: _F) -> _F:
-    """`--json`: print one JSON document instead of tables, for other programs."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON, for other programs.")(
-        function
-    )
-
-
-def runs_option(function: _F) -> _F:
-    """`--runs FOLDER`: where the records are."""
-    return click.option(
-        "--runs",
-        "root",
-        type=click.Path(file_okay=False, path_type=Path),
-        envvar="SEER_RUNS",
-        callback=_runs_folder,
-        help="The folder of the records, or a sweep (default: $SEER_RUNS, else ./outputs/runs).",
-    )(function)
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON, for other programs."
+)
+"""Print one JSON document instead of tables."""
+interface_argument = click.argument(
+    "interface", type=click.Path(exists=True, dir_okay=False, path_type=Path)
+)
 
 
 def _runs_folder(_ctx: click.Context, _param: click.Parameter, given: Path | None) -> Path | None:
     """The folder of records that was named; a sweep has one inside it."""
     return given / "runs" if given is not None and (given / "sweep.json").is_file() else given
+
+
+runs_option = click.option(
+    "--runs",
+    "root",
+    type=click.Path(file_okay=False, path_type=Path),
+    envvar="SEER_RUNS",
+    callback=_runs_folder,
+    help="The folder of the records, or a sweep (default: $SEER_RUNS, else ./outputs/runs).",
+)
 
 
 def run_argument(name: str, **settings: Any) -> Callable[[_F], _F]:
@@ -69,13 +69,6 @@ def _complete_machines(
         for machine in running(["local"]).machines
         if machine.id.startswith(incomplete)
     ]
-
-
-def interface_argument(function: _F) -> _F:
-    """`INTERFACE`: an interface file."""
-    return click.argument(
-        "interface", type=click.Path(exists=True, dir_okay=False, path_type=Path)
-    )(function)
 
 
 def machine_options(function: _F) -> _F:

@@ -9,14 +9,15 @@ import contextlib
 import os
 import shutil
 import sys
+import warnings
 from pathlib import Path
 
 from seer.console import say
-from seer.errors import HostResourceError, SecretMissingError, SeerError
+from seer.errors import ConfigError, HostResourceError, SecretMissingError, SeerError
 
 _STARTERS = ("run_agent", "run_agent_interactive")
 _GIVEN = ("api_key", "base_url", "substitute", "history")
-"""Arguments with which a call may need less than its agent usually does."""
+"""Arguments of `run_agent` with which the agent may need no key or package."""
 _SETS_KEYS = ("environ", "dotenv", "putenv")
 """Words of programs that set keys themselves."""
 _LEAST = 32 << 20
@@ -46,6 +47,9 @@ def check_agents(program: Path, agent: str | None) -> None:
             except SecretMissingError as error:
                 if chosen or not any(word in source for word in _SETS_KEYS):
                     failures.append(error)
+            except ConfigError as error:
+                asked = "--agent" if agent else "SEER_AGENT"
+                failures.append(ConfigError(asked, name, error.reason) if chosen else error)
             except SeerError as error:
                 failures.append(error)
     if failures and len(failures) == len(named):
@@ -54,14 +58,27 @@ def check_agents(program: Path, agent: str | None) -> None:
         say(f"warning: {program} names an agent that cannot run here: {failure}", file=sys.stderr)
 
 
+def check_approval(given: str | None) -> None:
+    """Check which tool calls to allow.
+
+    Args:
+        given: As it was typed; None for `SEER_APPROVE`, if set.
+
+    Raises:
+        ConfigError: That cannot be told from it.
+    """
+    from seer.harness._approval import VARIABLE, parse_policies
+
+    if given is not None:
+        parse_policies("--approve", given)
+    elif asked := os.environ.get(VARIABLE):
+        parse_policies(VARIABLE, asked)
+
+
 def named_agents(source: str) -> list[str]:
     """The agents that a program's calls of `run_agent` name, as far as the source says."""
-    try:
-        tree = ast.parse(source)
-    except SyntaxError:  # running the program reports it, with the line
-        return []
     found: list[str] = []
-    for node in ast.walk(tree):
+    for node in ast.walk(parsed(source)):
         if not isinstance(node, ast.Call) or _called(node) not in _STARTERS:
             continue
         given = {keyword.arg: keyword.value for keyword in node.keywords}
@@ -71,6 +88,18 @@ def named_agents(source: str) -> list[str]:
         if isinstance(agent, ast.Constant) and isinstance(agent.value, str):
             found.append(agent.value)
     return list(dict.fromkeys(found))
+
+
+def parsed(source: str) -> ast.Module:
+    """A file's source; empty if it is not valid Python, which using the file reports."""
+    with warnings.catch_warnings():
+        # Python warns about invalid escapes when the file is used.
+        warnings.simplefilter("ignore", SyntaxWarning)
+        warnings.simplefilter("ignore", DeprecationWarning)
+        try:
+            return ast.parse(source)
+        except (SyntaxError, ValueError, RecursionError):  # ValueError: a null byte
+            return ast.Module(body=[], type_ignores=[])
 
 
 def _called(node: ast.Call) -> str:

@@ -1,10 +1,11 @@
 """`seer ps`: what is running, on every provider that is set up here."""
 
 import dataclasses
-import re
+import sqlite3
+import sys
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,7 +13,10 @@ from seer.cli._codes import FOUND
 from seer.cli._machines import running
 from seer.cli._options import json_option
 from seer.console import say, say_json, table
-from seer.providers import MachineStatus
+from seer.console._output import duration
+
+if TYPE_CHECKING:
+    from seer.providers import MachineStatus
 
 
 @click.command(name="ps", epilog="Exit code 3: the program of a machine is gone (see `state`).")
@@ -31,68 +35,88 @@ def command(providers: tuple[str, ...], as_json: bool) -> int:
             }
         )
     elif found.machines:
-        now = time.time()
-        runs = _runs(found.machines)
-        rows = [
-            (
-                machine.id,
-                machine.provider,
-                machine.label,
-                runs.get(machine.label, "-"),
-                machine.gpu or "-",
-                duration(now - machine.started_at, short=True),
-                "-" if machine.cost_usd is None else f"${machine.cost_usd:.2f}",
-                state(machine),
-            )
-            for machine in found.machines
-        ]
-        columns = ["id", "provider", "what", "run", "gpu", "for", "cost", "state"]
-        table(columns, rows, shorten={"what", "state", "id"})
+        _show(found.machines)
     else:
         say("nothing is running")
     for provider, reason in found.unreachable.items():
         if not as_json:
             say(f"could not reach {provider}: {reason}")
     orphans = [m for m in found.machines if not m.detached and not m.controller_alive]
+    if orphans and not as_json:
+        say("orphan: its program is gone; it ends with its lease, or by: seer stop --orphans")
     return FOUND if orphans else 0
 
 
-def _runs(machines: Sequence[MachineStatus]) -> dict[str, str]:
-    """By label: the run of the program that holds a machine, where it is in the usual folder."""
+def _show(machines: "Sequence[MachineStatus]") -> None:
+    from seer.providers._label import read_label
+
+    now = time.time()
+    runs = _runs()
+    length = _shortest([machine.id for machine in machines])
+    rows: list[tuple[object, ...]] = []
+    for machine in machines:
+        label = read_label(machine.label)
+        rows.append(
+            (
+                machine.id[:length],
+                machine.provider,
+                label.kind,
+                label.program or "-",
+                label.models or "-",
+                label.pid or "-",
+                runs.get(label.pid, "-"),
+                machine.gpu or "-",
+                duration(now - machine.started_at, short=True),
+                "-" if machine.cost_usd is None else f"${machine.cost_usd:.2f}",
+                state(machine),
+            )
+        )
+    # What no machine has, or all have, takes no room.
+    usual = {"provider": "local", "state": "held"}
+    columns = ["id", "provider", "what", "program", "model", "pid", "run", "gpu", "for", "cost"]
+    columns.append("state")
+    kept = [
+        index
+        for index, column in enumerate(columns)
+        if any(row[index] != usual.get(column, "-") for row in rows)
+    ]
+    table(
+        [columns[index] for index in kept],
+        [tuple(row[index] for index in kept) for row in rows],
+        shorten={"what", "program", "model", "gpu", "state"},
+    )
+
+
+def _shortest(ids: Sequence[str]) -> int:
+    """How many characters tell the ids apart; `seer stop` accepts the beginning of one."""
+    longest = max(map(len, ids))
+    enough = (n for n in range(8, longest) if len({item[:n] for item in ids}) == len(ids))
+    return next(enough, longest)
+
+
+def _runs() -> dict[int | None, str]:
+    """By process: the run that it records in the usual folder, if records can be read."""
+    from seer.errors import SeerError
     from seer.runs import RunFilter, RunIndex, open_run
 
-    index = RunIndex()
-    by_pid: dict[int, str] = {}
-    for run in index.list(RunFilter(status="running"), limit=200):
-        writer: dict[str, Any] = open_run(run.run_id, index.root).meta.get("writer") or {}
-        by_pid[int(writer.get("pid") or 0)] = run.short_id
-    found: dict[str, str] = {}
-    for machine in machines:
-        pid = re.search(r"\bpid (\d+)", machine.label)
-        if pid is not None and int(pid[1]) in by_pid:
-            found[machine.label] = by_pid[int(pid[1])]
-    return found
+    by_pid: dict[int | None, str] = {}
+    try:
+        index = RunIndex()
+        for run in index.list(RunFilter(status="running"), limit=200):
+            writer: dict[str, Any] = open_run(run.run_id, index.root).meta.get("writer") or {}
+            by_pid[int(writer.get("pid") or 0)] = run.short_id
+    except (OSError, SeerError, sqlite3.Error) as error:
+        # A full disk, or a run that is deleted now, must not hide machines that cost money.
+        say(f"not all runs are shown: {error}", file=sys.stderr)
+    return by_pid
 
 
-def state(machine: MachineStatus) -> str:
+def state(machine: "MachineStatus") -> str:
     """Who a machine belongs to, and whether it is paused."""
     if machine.detached:
         owner = "detached"
     elif machine.controller_alive:
         owner = "held"
     else:
-        owner = "orphan: its program is gone; it ends with its lease"
+        owner = "orphan"
     return f"paused, {owner}" if machine.paused else owner
-
-
-def duration(seconds: float, *, short: bool = False) -> str:
-    """A time that a person reads at a glance; short is its largest unit only."""
-    if short:
-        return " ".join(duration(seconds).split()[:2])
-    whole = int(max(seconds, 0))
-    days, hours, minutes = whole // 86400, whole // 3600 % 24, whole // 60 % 60
-    if days:
-        return f"{days} d {hours} h"
-    if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min {whole % 60} s" if minutes else f"{whole} s"

@@ -49,6 +49,8 @@ def command(
     from seer.harness import fork_environment
     from seer.runs import open_run, replay_environment
 
+    if agent is not None and fork_at is None:
+        raise click.UsageError("--agent needs --fork-at: without it, the record is the agent")
     recorded = open_run(run, root)
     file, arguments = _program(recorded, program)
     if fork_at is not None:

@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -15,9 +16,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from seer.cli._interrupts import INTERRUPTED
+from seer.cli._codes import INTERRUPTED
 from seer.cli._options import runs_option
-from seer.cli._preflight import check_agents, check_room
+from seer.cli._preflight import check_agents, check_approval, check_room
 from seer.console import say, table
 
 if TYPE_CHECKING:
@@ -28,19 +29,18 @@ _PR_SET_PDEATHSIG = 1
 
 @click.command(
     name="run",
-    context_settings={"ignore_unknown_options": True},
     epilog="""\b
 Examples:
   seer run                             main.py in this folder
-  seer run my-study/main.py --agent claude --name first-try
+  seer run my-study --agent claude --name first-try
   seer run main.py -- --seed 3         the program gets what follows --
 \b
 The exit code is the program's own.""",
 )
 @click.argument(
     "program",
-    default=Path("main.py"),
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    default=Path(),
+    type=click.Path(path_type=Path),
 )
 @runs_option
 @click.option("--agent", help="The agent to use instead of the program's, such as claude.")
@@ -58,16 +58,32 @@ def command(
     approve: str | None,
     arguments: tuple[str, ...],
 ) -> int:
-    """Run an experiment (PROGRAM, default main.py) in its own folder; show what was recorded."""
+    """Run an experiment in its own folder; show what was recorded.
+
+    PROGRAM is its file, or the folder of its main.py (default: this folder).
+    """
     from seer.runs import runs_root
 
+    program = _program(program)
     given = {"SEER_RUN_NAME": name, "SEER_APPROVE": approve, "SEER_AGENT": agent}
     env = {variable: value for variable, value in given.items() if value is not None}
     check_agents(program, agent)
+    check_approval(approve)
     check_room(runs_root(root), option="--runs or SEER_RUNS")
     code, made = run_program(program, arguments, root=root, env=env)
-    show(made, code, again=f"seer run {program}")
+    show(made, code, again=f"seer run {shlex.quote(str(program))}")
     return code
+
+
+def _program(given: Path) -> Path:
+    """The program's file; in a folder, its main.py."""
+    file = given / "main.py" if given.is_dir() else given
+    if file.is_file():
+        return file
+    if given.is_dir():
+        where = "here" if given == Path() else f"in {str(given)!r}"
+        raise click.UsageError(f"there is no main.py {where}; `seer init NAME` creates one")
+    raise click.UsageError(f"there is no file {str(file)!r}; `seer init NAME` creates a program")
 
 
 def run_program(
@@ -114,19 +130,21 @@ def run_program(
 @contextlib.contextmanager
 def _holding_interrupts() -> Generator[Callable[[], bool]]:
     """Do not raise on Ctrl-C, which could lose a child or its exit code; say whether it came."""
-    pressed = threading.Event()
+    pressed = False
 
+    # No lock, as an Event has: a second Ctrl-C may come in the middle of the handler.
     def note(number: int, frame: FrameType | None) -> None:
-        pressed.set()
+        nonlocal pressed
+        pressed = True
 
     if threading.current_thread() is not threading.main_thread():
-        yield pressed.is_set
+        yield lambda: False
         return
     before = signal.getsignal(signal.SIGINT)
     if before is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, note)
     try:
-        yield pressed.is_set
+        yield lambda: pressed
     finally:
         signal.signal(signal.SIGINT, before)
 
@@ -151,7 +169,7 @@ def show(made: "Sequence[RunSummary]", code: int, *, again: str) -> None:
         again: The command that does the same again.
     """
     if code == INTERRUPTED and not made:
-        say(f"interrupted: nothing was recorded; again: {again}", file=sys.stderr)
+        say(f"interrupted: nothing was recorded; run again with: {again}", file=sys.stderr)
         return
     if not made:
         say("no run was recorded: the program did not reach run_agent", file=sys.stderr)
@@ -165,4 +183,4 @@ def show(made: "Sequence[RunSummary]", code: int, *, again: str) -> None:
     last = made[-1].short_id
     say(f"look at it: seer runs show {last}   or: seer view {last}", file=sys.stderr)
     if code == INTERRUPTED:
-        say(f"interrupted: the record of {last} is kept; again: {again}", file=sys.stderr)
+        say(f"interrupted: the record of {last} is kept; run again with: {again}", file=sys.stderr)

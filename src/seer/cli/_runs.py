@@ -11,8 +11,8 @@ import click
 
 from seer.cli._codes import FOUND
 from seer.cli._options import json_option, run_argument, runs_option
-from seer.cli._ps import duration
 from seer.console import confirm, say, say_json, table
+from seer.console._output import duration
 
 if TYPE_CHECKING:
     from seer.runs import Run, RunSummary
@@ -183,7 +183,6 @@ def _indented(text: str) -> str:
 
 
 def _show_calls(run: "Run") -> None:
-
     rows: list[tuple[object, ...]] = []
     for call in run.typed_calls():
         times = (round(call.queue * 1000, 2), round(call.run * 1000, 2))

@@ -4,8 +4,8 @@ import json
 import shlex
 import signal
 import sys
-import threading
 from pathlib import Path
+from queue import SimpleQueue
 from types import FrameType
 from typing import Any
 
@@ -48,18 +48,22 @@ def command(
     **around: Any,
 ) -> None:
     """Serve an interface file until Ctrl-C (or, with --detach, until `seer stop`)."""
+    detached = ""
     try:
         with started(interface, Around(**around), name=name, replicas=replicas) as served:
             if detach:
                 served.scoped.detach()
+                detached = served.scoped.sandbox_id
             ways = ways_in(served, detached=detach)
             if as_json:
                 say_json(ways)
             else:
                 _show(ways, served, detached=detach)
             if not detach:
-                until_interrupted(threading.Event())
+                until_interrupted(SimpleQueue())
     except KeyboardInterrupt:
+        if detached:
+            raise Interrupted(f"it keeps running; end it with: seer stop {detached}") from None
         raise Interrupted(
             "nothing was served, and nothing is left running; the same command starts again"
         ) from None
@@ -86,7 +90,7 @@ def ways_in(served: Opened, *, detached: bool) -> dict[str, Any]:
         ],
         "curl": f"curl --unix-socket {shlex.quote(str(socket))} "
         f"http://gate/v1/call/{function} -d '{{\"args\": [...]}}'",
-        "mcp": mcp if detached else served.mcp_config(),
+        "mcp": mcp if detached else served.scoped.present(name, "mcp"),
     }
 
 
@@ -114,14 +118,18 @@ def _show(ways: dict[str, Any], served: Opened, *, detached: bool) -> None:
         say("\nCtrl-C ends it.")
 
 
-def until_interrupted(over: threading.Event) -> None:
-    """Wait for Ctrl-C, a signal to end, or `over`."""
+def until_interrupted(over: SimpleQueue[None]) -> None:
+    """Wait for Ctrl-C, a signal to end, or an item in `over`.
+
+    An Event cannot be set in a signal handler: the handler may interrupt the code that holds the
+    event's lock. A SimpleQueue allows it.
+    """
 
     def end(number: int, frame: FrameType | None) -> None:
-        over.set()
+        over.put(None)
 
     signal.signal(signal.SIGTERM, end)
     try:
-        over.wait()
+        over.get()
     except KeyboardInterrupt:
         say("\ninterrupted: the sandbox ends; the same command serves again", file=sys.stderr)

@@ -35,42 +35,42 @@ def command(target: str, name: str | None, **around: Any) -> int:
     """
     with opened(target, Around(**around), name=name) as served:
         module = served.library.connect()
-        seat = {key: value for key, value in vars(module).items() if not key.startswith("_")}
-        seat[served.library.name] = module
+        names = {key: value for key, value in vars(module).items() if not key.startswith("_")}
+        names[served.library.name] = module
         functions = [f.name for f in served.scoped.describe(served.library.name).functions]
         # What the functions return is a model's text, and a person prints it here.
         with filtered_output():
             if not sys.stdin.isatty():
-                return _script(sys.stdin.read(), seat)
-            _prompt(seat, functions, module)
+                return _script(sys.stdin.read(), names)
+            _prompt(names, functions, module)
     return 0
 
 
-def _script(source: str, seat: dict[str, Any]) -> int:
+def _script(source: str, names: dict[str, Any]) -> int:
     """Run what was piped in; the first exception ends it."""
-    console = code.InteractiveInterpreter(seat)
+    console = code.InteractiveInterpreter(names)
     try:
         compiled = compile(source, "<stdin>", "exec")
     except SyntaxError:
         console.showsyntaxerror("<stdin>")
         return 1
     try:
-        exec(compiled, seat)
+        exec(compiled, names)
     except Exception:  # a person's own code: show it as Python would
         console.showtraceback()
         return 1
     return 0
 
 
-def _prompt(seat: dict[str, Any], functions: list[str], module: ModuleType) -> None:
+def _prompt(names: dict[str, Any], functions: list[str], module: ModuleType) -> None:
     say(f"{module.__doc__ or ''}".strip())
     say(f"\nYou can call: {', '.join(functions)}. help(name) explains one; Ctrl-D ends.\n")
-    completer = rlcompleter.Completer(seat)
+    completer = rlcompleter.Completer(names)
     readline.set_completer(lambda text, state: _complete(completer, functions, text, state))
     readline.parse_and_bind("tab: complete")
     # At the prompt, Ctrl-C ends a line or a call, as often as it is pressed.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    console = code.InteractiveConsole(seat, "<seer>")
+    console = code.InteractiveConsole(names, "<seer>")
     with contextlib.suppress(SystemExit):
         console.interact(banner="", exitmsg="")
 

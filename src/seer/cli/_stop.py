@@ -42,10 +42,10 @@ def command(
         for machine in found.machines
         if everything
         or (orphans and not machine.detached and not machine.controller_alive)
-        or any(machine.id == item for item in ids)
+        or machine.id in ids
     ]
     for item in ids:
-        if not any(machine.id == item for machine in chosen):
+        if all(machine.id != item for machine in chosen):
             chosen.append(_beginning(item, found))
     for name, why in found.unreachable.items():
         say(f"could not reach {name}: {why}", file=sys.stderr)

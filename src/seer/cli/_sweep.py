@@ -14,10 +14,9 @@ import click
 from seer.cli._codes import FOUND
 from seer.cli._interrupts import Interrupted
 from seer.cli._options import json_option
-from seer.cli._preflight import check_agents, check_room
-from seer.cli._ps import duration
+from seer.cli._preflight import check_agents, check_approval, check_room
 from seer.console import say, say_json, table
-from seer.console._output import status_line
+from seer.console._output import duration, status_line
 
 if TYPE_CHECKING:
     from seer.sweeps import Executor, Matrix, Progress, Summary, SweepResult
@@ -157,6 +156,7 @@ def _check(program: Path, matrix: "Matrix", folder: Path, *, elsewhere: bool) ->
             "pip install 'seer-interp[sweeps]'"
         )
     check_room(folder, option="--into")
+    check_approval(None)
     if not elsewhere:  # nodes of a cluster have packages, keys and models of their own
         for agent in matrix.agents or [None]:
             check_agents(program, agent)

@@ -3,12 +3,16 @@ interface that a detached sandbox serves already.
 """
 
 import contextlib
+import re
+import shlex
 from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
+
+from seer.errors import SeerError, ServeError, StartError
 
 if TYPE_CHECKING:
     from seer.environment import ScopedSandbox
@@ -34,14 +38,24 @@ class Opened:
     scoped: "ScopedSandbox"
     library: "Library"
 
-    def mcp_config(self) -> dict[str, dict[str, Any]]:
-        """An MCP server for it, which lives as long as this process."""
-        return self.scoped.present(self.library.name, "mcp")
+
+def interface_file(target: str) -> Path | None:
+    """The interface file that a target names; None if it is the id of a sandbox.
+
+    Raises:
+        click.UsageError: It looks like a file, and there is none.
+    """
+    file = Path(target)
+    if file.is_file():
+        return file
+    if file.suffix == ".py" or "/" in target:
+        raise click.UsageError(f"there is no file {target!r}")
+    return None
 
 
 @contextlib.contextmanager
 def opened(target: str, around: Around, *, name: str | None = None) -> Generator[Opened]:
-    """Serve an interface file, or take over a detached sandbox; undo that at the end.
+    """Serve an interface file for the length of the block, or use one that a sandbox serves.
 
     Args:
         target: The file, or the sandbox's id.
@@ -51,15 +65,12 @@ def opened(target: str, around: Around, *, name: str | None = None) -> Generator
     Raises:
         click.UsageError: The target is neither.
     """
-    file = Path(target)
-    if file.is_file():
-        with started(file, around, name=name) as found:
-            yield found
-    elif file.suffix == ".py" or "/" in target:
-        raise click.UsageError(f"there is no file {target!r}")
-    else:
-        with taken_over(target, around.provider, name) as found:
-            yield found
+    file = interface_file(target)
+    if file is None:
+        yield _take_over(target, around.provider, name)
+        return
+    with started(file, around, name=name) as found:
+        yield found
 
 
 @contextlib.contextmanager
@@ -68,6 +79,9 @@ def started(
 ) -> Generator[Opened]:
     """Serve an interface file in a sandbox of its own, which ends with the block unless it was
     detached.
+
+    Raises:
+        SeerError: The file cannot be served; the message says which option gives it what it lacks.
     """
     from seer.environment import ModelConfig, SandboxConfig, ScopedSandbox
     from seer.providers import DEFAULT, resolve_provider
@@ -83,25 +97,56 @@ def started(
         provider=provider,
         isolation=around.isolation,
     )
-    scoped = ScopedSandbox(config).start()
     try:
-        library = scoped.serve(file, "library", name, replicas=replicas)
+        scoped = ScopedSandbox(config).start()
+    except StartError as error:
+        if around.gpu is not None and "gpu=" in str(error):
+            hint = "on the command line, leave out --gpu or choose another --provider"
+            raise SeerError(f"{error}; {hint}") from error
+        raise
+    try:
+        try:
+            library = scoped.serve(file, "library", name, replicas=replicas)
+        except ServeError as error:
+            raise _with_hint(error, file) from error
         yield Opened(scoped, library)
     finally:
         if not scoped.machine.detached:
             scoped.terminate()
 
 
-@contextlib.contextmanager
-def taken_over(sandbox_id: str, provider: str | None, name: str | None) -> Generator[Opened]:
-    """Use an interface of a detached sandbox, which stays detached."""
+def _with_hint(error: ServeError, file: Path) -> SeerError:
+    """The error, and what gives the file what it lacks."""
+    missing = re.search(r"No module named '(\w+)", str(error))
+    if missing is None:
+        return error
+    if missing[1] == "seer":
+        again = f"seer run {shlex.quote(str(file))}"
+        hint = f"this file is a program, not an interface; run it with: {again}"
+    else:
+        hint = (
+            "if a package provides it: --package NAME; "
+            "a file that loads a model also needs --model NAME"
+        )
+    return SeerError(f"{error}\n{hint}")
+
+
+def _take_over(sandbox_id: str, provider: str | None, name: str | None) -> Opened:
+    """Use an interface of a sandbox that runs; one that is detached stays so."""
     from seer.environment import ScopedSandbox
     from seer.providers import DEFAULT
 
     scoped = ScopedSandbox.from_id(sandbox_id, provider=provider or DEFAULT)
-    # At once, and not at the end: agents' programs end this process with a signal.
-    scoped.detach()
-    if name is None and len(scoped.served) != 1:
-        there = ", ".join(scoped.served) or "nothing"
-        raise click.UsageError(f"{sandbox_id} serves {there}; choose one with --name")
-    yield Opened(scoped, scoped.present(name or scoped.served[0]))
+    if scoped.machine.was_detached:
+        # At once, and not at the end: agents' programs end this process with a signal.
+        scoped.detach()
+    there = scoped.served
+    if not there:
+        raise click.UsageError(
+            f"{sandbox_id} serves nothing that this command can use: another program can use the "
+            "interfaces of a sandbox only after it was detached (`seer serve --detach`)"
+        )
+    first, *others = there
+    if name is None and others:
+        raise click.UsageError(f"{sandbox_id} serves {', '.join(there)}; choose one with --name")
+    return Opened(scoped, scoped.present(name or first))

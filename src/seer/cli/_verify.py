@@ -47,6 +47,9 @@ def command(
             found = verify(recorded, rerun=rerun_through(served.library))
     if as_json:
         say_json({**dataclasses.asdict(found), "stands": found.stands})
+    elif found.answer is None:
+        reasons = "; ".join(flag.reason for flag in found.flags)
+        say(f"the final message has no report (a JSON object; see docs/evidence.md): {reasons}")
     else:
         say(str(found))
     return 0 if found.stands else FOUND

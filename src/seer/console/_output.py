@@ -6,7 +6,6 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any, TextIO, cast
 
 from seer.errors import visible
@@ -104,6 +103,19 @@ def table(
     console.print(rendered)
 
 
+def duration(seconds: float, *, short: bool = False) -> str:
+    """A time that a person reads at a glance: `3 h 5 min`; short is its largest unit only."""
+    if short:
+        return " ".join(duration(seconds).split()[:2])
+    whole = int(max(seconds, 0))
+    days, hours, minutes = whole // 86400, whole // 3600 % 24, whole // 60 % 60
+    if days:
+        return f"{days} d {hours} h"
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {whole % 60} s" if minutes else f"{whole} s"
+
+
 def log_to_terminal(level: int) -> None:
     """Write the log of this process to standard error."""
     handler = logging.StreamHandler(sys.stderr)
@@ -169,16 +181,13 @@ def _fitted(widths: list[int], room: int, may_shrink: list[bool]) -> list[int]:
     return found
 
 
-@contextmanager
-def status_line(file: TextIO | None = None) -> Generator[Callable[[str], None]]:
-    """Give a function that shows one line of text in place of the one before.
+@contextlib.contextmanager
+def status_line() -> Generator[Callable[[str], None]]:
+    """Give a function that shows one line on standard error in place of the one before.
 
-    If the stream is not a terminal, each new text is printed as a line of its own.
-
-    Args:
-        file: The stream; standard error by default.
+    If that is not a terminal, each new text is printed as a line of its own.
     """
-    stream: TextIO = sys.stderr if file is None else file
+    stream = sys.stderr
     moving = stream.isatty()
     last = ""
 

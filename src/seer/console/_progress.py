@@ -8,7 +8,6 @@ choice. The output goes to standard error, so it does not mix with a program's o
 import os
 import sys
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -85,43 +84,26 @@ def current_phase() -> Phase | None:
     return _CURRENT.get()
 
 
-class Display(ABC):
-    """Where phases are shown."""
+class Display:
+    """Where phases are shown. This one shows nothing."""
 
-    @abstractmethod
     def open(self, name: str) -> int:
         """Show a new phase, and return a key for it."""
+        return 0
 
-    @abstractmethod
     def refresh(self, key: int, phase: Phase) -> None:
         """Show a phase's new state."""
 
-    @abstractmethod
     def close(self, key: int, phase: Phase, *, failed: bool) -> None:
         """Show that a phase is over."""
 
 
-class _Silent(Display):
-    def open(self, name: str) -> int:
-        return 0
-
-    def refresh(self, key: int, phase: Phase) -> None:
-        """Show nothing."""
-
-    def close(self, key: int, phase: Phase, *, failed: bool) -> None:
-        """Show nothing."""
-
-
 class _Plain(Display):
+    """A log, which gets a line only when a phase ends."""
+
     def __init__(self, title: str, file: TextIO) -> None:
         self._title = title
         self._file = file
-
-    def open(self, name: str) -> int:
-        return 0
-
-    def refresh(self, key: int, phase: Phase) -> None:
-        """Show nothing: a log gets a line only when a phase ends."""
 
     def close(self, key: int, phase: Phase, *, failed: bool) -> None:
         words = [f"{self._title}: {phase.name}"]
@@ -157,7 +139,7 @@ def progress(
         with live_display(title, stream) as display:
             yield Phases(display)
     else:
-        yield Phases(_Plain(title, stream) if chosen == "plain" else _Silent())
+        yield Phases(_Plain(title, stream) if chosen == "plain" else Display())
 
 
 def _choose(mode: Mode | None, file: TextIO) -> Literal["live", "plain", "off"]:

@@ -10,7 +10,7 @@ import base64
 import binascii
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any, ClassVar, Literal, TypeAlias, cast
@@ -78,6 +78,11 @@ class ImageBlock:
 Block: TypeAlias = TextBlock | ImageBlock
 
 
+def text_blocks(content: Iterable[Block]) -> list[str]:
+    """The text of each text block."""
+    return [block.text for block in content if isinstance(block, TextBlock)]
+
+
 @dataclass(frozen=True, kw_only=True)
 class ToolInfo:
     """A tool the agent may call."""
@@ -90,7 +95,7 @@ class ToolInfo:
     input_schema: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Event:
     """Common to all events. The harness sets `seq`, `time` and `turn`."""
 
@@ -115,6 +120,9 @@ class Event:
         shown = said if len(said) <= _LINE else f"{said[:_LINE]}... ({len(said)} characters)"
         return visible(f"{self.type}: {shown}" if shown else self.type)
 
+    def __repr__(self) -> str:
+        return str(self)
+
     def _repr_html_(self) -> str:
         return escape(str(self))
 
@@ -127,7 +135,7 @@ class Event:
         return data
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class RunStarted(Event):
     """The first event: the agent is about to get its task."""
 
@@ -148,7 +156,7 @@ class RunStarted(Event):
         return f"{agent}, {len(self.tools)} tools: {self.task}"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class UserMessage(Event):
     """A later message to the agent."""
 
@@ -161,14 +169,14 @@ class UserMessage(Event):
         return self.text
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Waiting(Event):
     """In an interactive run: the agent has answered and waits for a message."""
 
     type: ClassVar[str] = "waiting"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Text(Event):
     """What the agent says: one whole block."""
 
@@ -181,7 +189,7 @@ class Text(Event):
         return self.text
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class TextDelta(Event):
     """A piece of a `Text` that is still being written; the whole block follows as `Text`.
 
@@ -197,7 +205,7 @@ class TextDelta(Event):
         return self.text
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Thinking(Event):
     """What the agent thinks, if the vendor shows it."""
 
@@ -210,7 +218,7 @@ class Thinking(Event):
         return self.text
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class ToolCall(Event):
     """The agent calls a tool. The tool runs only after the program has received this event."""
 
@@ -227,7 +235,7 @@ class ToolCall(Event):
         return f"{self.name}({', '.join(f'{k}={v!r}' for k, v in self.arguments.items())})"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class ApprovalAsked(Event):
     """A person is asked whether a tool call may be made; see `AgentRun.approve`."""
 
@@ -238,7 +246,7 @@ class ApprovalAsked(Event):
     name: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class ApprovalGiven(Event):
     """The decision of a policy, a function or a person whether a tool call may be made."""
 
@@ -253,7 +261,7 @@ class ApprovalGiven(Event):
     """The reason for a refusal, which the model is told."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class ToolResult(Event):
     """The result of a tool call."""
 
@@ -271,7 +279,7 @@ class ToolResult(Event):
     @property
     def text(self) -> str:
         """All text of the result, joined by newlines."""
-        return "\n".join(block.text for block in self.content if isinstance(block, TextBlock))
+        return "\n".join(text_blocks(self.content))
 
     @property
     def images(self) -> tuple[ImageBlock, ...]:
@@ -284,7 +292,7 @@ class ToolResult(Event):
         return f"{self.name}{failed}: {self.text}" + " (image)" * len(self.images)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Usage(Event):
     """What one answer of the agent used."""
 
@@ -307,7 +315,7 @@ class Usage(Event):
         return f"{self.input_tokens} tokens in, {self.output_tokens} out"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class AnswerFinished(Event):
     """An answer of the model has ended, and why.
 
@@ -324,7 +332,7 @@ class AnswerFinished(Event):
     """The model that answered, as the vendor calls it."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class LimitReached(Event):
     """A limit was reached: tools are closed, the agent has one last turn to conclude."""
 
@@ -340,7 +348,7 @@ class LimitReached(Event):
         return self.message
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class ErrorEvent(Event):
     """Something went wrong. `retry_in` and `fatal` say whether the run continues."""
 
@@ -358,7 +366,7 @@ class ErrorEvent(Event):
         return f"{self.kind}: {self.message}"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class RunFinished(Event):
     """The last event."""
 
@@ -381,7 +389,7 @@ class RunFinished(Event):
         return f"{self.reason} after {self.turns} turns, {self.seconds:.1f} s{cost}"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class UnknownEvent(Event):
     """A recorded event that this version of Seer cannot read, kept as it was recorded."""
 
@@ -399,26 +407,8 @@ class UnknownEvent(Event):
         return dict(self.data)
 
 
-_CLASSES: dict[str, type[Event]] = {
-    cls.type: cls
-    for cls in (
-        RunStarted,
-        UserMessage,
-        Waiting,
-        Text,
-        TextDelta,
-        Thinking,
-        ToolCall,
-        ApprovalAsked,
-        ApprovalGiven,
-        ToolResult,
-        Usage,
-        AnswerFinished,
-        LimitReached,
-        ErrorEvent,
-        RunFinished,
-    )
-}
+_CLASSES = {cls.type: cls for cls in Event.__subclasses__() if cls is not UnknownEvent}
+"""The classes above by the type that a record has; no record has that of an unknown event."""
 
 
 def event_from_json(data: Mapping[str, Any]) -> Event:

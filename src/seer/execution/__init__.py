@@ -1,9 +1,8 @@
 """Sessions: where an agent's code runs. They know nothing about tool protocols or vendors."""
 
 from seer.execution._pool import Pool
-from seer.execution._result import ExecutionError, ExecutionResult, RichOutput, StreamText
+from seer.execution._result import ExecutionError, ExecutionResult, Image, RichOutput, StreamText
 from seer.execution._session import Session, open_sessions
-from seer.execution.kernel._images import Image
 from seer.execution.kernel._session import LocalSession, acreate_local_session, create_local_session
 from seer.execution.notebook._edits import CellInfo
 from seer.execution.notebook._session import (

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from seer.execution._folders import HostFolder, PrivateFolder
 from seer.execution._sockets import ReverseTunnel
 from seer.isolation import BackendName, Mount
 from seer.providers import Machine, MachineSpec, get_provider
+from seer.providers._label import write_label
 from seer.workspace import Gate, Workspace
 from seer.workspace._gate import Dependent, GateSocket
 from seer.workspace._install import install_files, install_libraries
@@ -38,6 +40,16 @@ _INSIDE = Path(__file__).parent / "_inside"
 _INSIDE_FILES = ("kernel_main.py", "preload_models.py", "shrink_image.py")
 
 Isolation = BackendName | Literal["auto"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class JailOptions:
+    """Options of a jail on this host; a session in a sandbox takes none of them."""
+
+    workspace_dir: str | os.PathLike[str] | None = None
+    packages: Sequence[str] = ()
+    isolation: Isolation = "auto"
+    memory: int | None = MEMORY
 
 
 class SandboxLike(Protocol):
@@ -159,16 +171,13 @@ class LocalMachineSource(MachineSource):
         name: str,
         folder: Path,
         private: PrivateFolder,
-        packages: Sequence[str] = (),
-        isolation: Isolation = "auto",
-        memory: int | None = MEMORY,
+        jail: JailOptions,
     ) -> None:
         super().__init__(workspace, session_id=private.name, name=name)
         self._folder = folder
         self._private = private
-        self._packages = tuple(packages)
-        self._isolation: Isolation = isolation
-        self._memory = memory
+        self._jail = jail
+        self._packages = (*PACKAGES, *jail.packages)
         self._versions: dict[str, str] = {}
 
     def about(self) -> dict[str, Any]:
@@ -187,10 +196,10 @@ class LocalMachineSource(MachineSource):
             await host.write_file(f"inside/{name}", (_INSIDE / name).read_bytes())
         await host.ensure_dir("lib")
         await install_libraries(self._workspace, host, root="lib")
-        environment = await build_environment([*PACKAGES, *self._packages])
-        self._versions = package_versions(environment, [*PACKAGES, *self._packages])
+        environment = await build_environment(self._packages)
+        self._versions = package_versions(environment, self._packages)
         spec = MachineSpec(
-            label="session",
+            label=write_label("session"),
             note=self._name,
             workdir=self._folder,
             python_env=environment,
@@ -204,8 +213,8 @@ class LocalMachineSource(MachineSource):
             network="none",
             # An agent in a weaker jail could find the model's files on this host.
             hidden=self._hides_model,
-            isolation=self._isolation,
-            memory=self._memory,
+            isolation=self._jail.isolation,
+            memory=self._jail.memory,
             disk=DISK,
         )
         machine = await get_provider("local").start(spec)
@@ -256,22 +265,29 @@ class SandboxMachineSource(MachineSource):
         env: dict[str, str] = {}
         # A machine that runs nothing makes no calls.
         callers = {} if self.runs_nothing else self._callers
-        for name, caller in callers.items():
-            path = f"{base}/{name}.sock"
-            self._tunnels.append(await ReverseTunnel.open(machine, path, caller.path))
-            env[f"SEER_GATE_{name.upper()}"] = f"frames:path:{path}"
+        try:
+            for name, caller in callers.items():
+                path = f"{base}/{name}.sock"
+                self._tunnels.append(await ReverseTunnel.open(machine, path, caller.path))
+                env[f"SEER_GATE_{name.upper()}"] = f"frames:path:{path}"
+        except BaseException:
+            await self._close_tunnels()
+            raise
         return PreparedMachine(
             machine=machine, inside=f"{base}/inside", libraries=f"{base}/lib", env=env
         )
 
     async def _release(self, prepared: PreparedMachine) -> None:
-        tunnels, self._tunnels = self._tunnels, []
-        for tunnel in tunnels:
-            await tunnel.close()
+        await self._close_tunnels()
         try:
             await prepared.machine.remove(self._base(prepared.machine), recursive=True)
         except (SandboxLostError, RemoteFileError) as error:
             logger.debug("the sandbox is gone, and with it the session's files: %s", error)
+
+    async def _close_tunnels(self) -> None:
+        tunnels, self._tunnels = self._tunnels, []
+        for tunnel in tunnels:
+            await tunnel.close()
 
     def _base(self, machine: Machine) -> str:
         return f"{machine.layout.run}/{self._session_id}"

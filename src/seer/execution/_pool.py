@@ -9,7 +9,6 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar, runtime_checkable
 
 from seer.errors import EndingError, SandboxStateError
@@ -30,9 +29,9 @@ T = TypeVar("T", bound="_Session | _Sandbox")
 class Pool(Generic[T]):
     """Keeps `size` sessions or sandboxes ready, and starts another for each that is taken.
 
-    The caller of `take` owns what it gets and closes it; nothing returns to
-    the pool. A waiting session uses
-    as much memory as a working one: about 37 MiB, and the imports of its `custom_init_code`.
+    The caller of `take` owns what it gets and closes it; nothing returns to the pool. A waiting
+    session uses as much memory as a working one: about 37 MiB, and the imports of its
+    `custom_init_code`.
 
         workspace = Workspace(custom_init_code="import numpy, pandas")
         with Pool(lambda: create_local_session(workspace), size=8) as pool:
@@ -125,23 +124,13 @@ class Pool(Generic[T]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     def _top_up(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import stat
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +13,7 @@ from pathlib import Path
 from seer.errors import ConfigError
 from seer.execution._folders import PrivateFolder
 from seer.execution._machine import (
-    MEMORY,
-    Isolation,
+    JailOptions,
     LocalMachineSource,
     MachineSource,
     SandboxLike,
@@ -25,16 +24,6 @@ from seer.workspace import Workspace
 
 _ANYBODY = stat.S_ISVTX | stat.S_IWOTH
 _MOST_LINKS = 40
-
-
-@dataclass(frozen=True, kw_only=True)
-class JailOptions:
-    """Options of a jail on this host; a session in a sandbox takes none of them."""
-
-    workspace_dir: str | os.PathLike[str] | None = None
-    packages: Sequence[str] = ()
-    isolation: Isolation = "auto"
-    memory: int | None = MEMORY
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,19 +60,12 @@ async def prepare_session(
             "workspace_dir, packages, isolation and memory belong to a jail on this machine; "
             "leave them out, or give them to the SandboxConfig",
         )
-    folder = _make_folder(jail.workspace_dir, name) if sandbox is None else None
     private = PrivateFolder(kind)
     try:
         if sandbox is None:
-            assert folder is not None
+            folder = _make_folder(jail.workspace_dir, name)
             machines: MachineSource = LocalMachineSource(
-                workspace,
-                name=name,
-                folder=folder,
-                private=private,
-                packages=jail.packages,
-                isolation=jail.isolation,
-                memory=jail.memory,
+                workspace, name=name, folder=folder, private=private, jail=jail
             )
         else:
             machines = SandboxMachineSource(workspace, sandbox, session_id=private.name, name=name)

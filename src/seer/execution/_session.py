@@ -9,8 +9,8 @@ import atexit
 import os
 import sys
 from abc import ABC, abstractmethod
+from html import escape
 from pathlib import Path, PurePath
-from types import TracebackType
 from typing import Any, ClassVar, Literal, Self
 
 from seer._ending import Ending, run_all
@@ -18,10 +18,9 @@ from seer._sync import calling_loop, on_loop, run_sync
 from seer._wiring import OpenServer, open_session_server
 from seer.errors import SandboxStateError
 from seer.execution._capture import OnOutput
-from seer.execution._execution import Execution
 from seer.execution._prepare import SessionParts
 from seer.execution._result import ExecutionResult, Status
-from seer.execution._turns import Runner, Turns
+from seer.execution._turns import Execution, Turns
 from seer.workspace import Workspace
 
 SessionKind = Literal["local", "notebook", "cli"]
@@ -45,8 +44,12 @@ class Session(ABC):
         self._workspace = parts.workspace
         self._machines = parts.machines
         self._private = parts.private
-        runner = Runner(run=self._run, send_interrupt=self._send_interrupt, kill=self._kill)
-        self._turns = Turns(runner, parts.private.outputs)
+        self._turns = Turns(
+            parts.private.outputs,
+            run=self._run,
+            send_interrupt=self._send_interrupt,
+            kill=self._kill,
+        )
         self._closed = False
         self._end = Ending(self._run_ending_steps)
         self._made_in = calling_loop()
@@ -144,7 +147,7 @@ class Session(ABC):
             code: Python in a local or notebook session, a shell command in a cli session.
             timeout: Seconds until it is interrupted; the result then says so.
             on_output: Called with each piece of output while the code runs, on Seer's own thread;
-            it must not block.
+                it must not block.
 
         Raises:
             SandboxStateError: The session is closed.
@@ -287,29 +290,22 @@ class Session(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._process == os.getpid():
             self.close()
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._process == os.getpid():
             await self.aclose()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} ({self.session_id})>"
+
+    def _repr_html_(self) -> str:
+        return f"<code>{escape(repr(self))}</code>"
 
     # --- what each kind does itself -----------------------------------------------------------
 
@@ -341,7 +337,10 @@ class Session(ABC):
 
     def _opened(self) -> None:
         """Called once the session works."""
-        add_session(self)
+        if not _open:
+            atexit.unregister(_tidy_up)
+            atexit.register(_tidy_up)
+        _open[self.session_id] = self
         for owner in self._machines.owners:
             owner.add_dependent(self)
 
@@ -371,8 +370,8 @@ class Session(ABC):
         self._check_open()
         if self._machines.runs_nothing:
             raise SandboxStateError(
-                "a replay runs nothing: it has what agents did with the tools of this session, and"
-                " not what the program itself ran in it"
+                "this session is replayed: only recorded tool calls of agents can be answered; code"
+                " that the program itself ran is not recorded"
             )
 
     async def _read_output(self, result_id: str, offset: int, length: int) -> str:
@@ -400,7 +399,7 @@ class Session(ABC):
     async def _close(self) -> None:
         self._check_process()
         self._closed = True
-        drop_session(self)
+        _open.pop(self.session_id, None)
         await self._end()
 
     async def _run_ending_steps(self) -> None:
@@ -446,19 +445,7 @@ def _recorded_server(name: str) -> dict[str, dict[str, Any]]:
 
 
 _open: dict[str, Session] = {}
-
-
-def add_session(session: Session) -> None:
-    """Note a session that has just been opened."""
-    if not _open:
-        atexit.unregister(_tidy_up)
-        atexit.register(_tidy_up)
-    _open[session.session_id] = session
-
-
-def drop_session(session: Session) -> None:
-    """Forget a session that closes."""
-    _open.pop(session.session_id, None)
+"""The open sessions of this process, by id."""
 
 
 def open_sessions() -> list[Session]:

@@ -1,6 +1,6 @@
-"""The queue of executions below every session: they run one at a time, and their results are kept.
+"""The executions of a session: they wait for their turn, run one at a time, and are kept.
 
-This module knows nothing about kernels or shells; a `Runner` does.
+This module knows nothing about kernels or shells; the session runs the code.
 """
 
 from __future__ import annotations
@@ -8,15 +8,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from seer.errors import SandboxStateError
-from seer.execution._capture import OnOutput
-from seer.execution._execution import Execution, StopReason
+from seer.execution._capture import Capture, OnOutput
 from seer.execution._result import ExecutionResult, Status
 
 logger = logging.getLogger(__name__)
@@ -32,24 +31,99 @@ GRACE = 5.0
 """Seconds an interrupted execution has to end before what runs it is killed."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Runner:
-    """What runs executions."""
+class Execution:
+    """One piece of code and its state so far: queued, running, ended. Only Seer's loop uses it."""
 
-    run: Callable[[Execution], Coroutine[Any, Any, Status]]
-    """Run an execution when its turn has come. Must end soon after `kill`."""
-    send_interrupt: Callable[[Execution], Awaitable[None]]
-    """Ask the running code to stop. It can be called several times."""
-    kill: Callable[[Execution], Awaitable[None]]
-    """Kill the kernel or shell; then `run` ends."""
+    def __init__(
+        self,
+        result_id: str,
+        code: str,
+        *,
+        folder: Path,
+        timeout: float | None = None,
+        on_output: OnOutput | None = None,
+        background: bool = False,
+        cell: str = "",
+    ) -> None:
+        self.result_id = result_id
+        self.code = code
+        self.timeout = timeout
+        self.capture = Capture(result_id, folder, on_output)
+        self.status: Status = "queued"
+        self.exit_code: int | None = None
+        self.extra: dict[str, str] = {}
+        self.stop_reason: Literal["interrupted", "timeout"] | None = None
+        self.background = background
+        """Whether it runs in the background instead of waiting for its turn."""
+        self.cell = cell
+        """In a notebook: the id of the cell it runs."""
+        self._started = 0.0
+        self._ended = 0.0
+        self.done = asyncio.Event()
+
+    def start(self) -> None:
+        """Mark it as running."""
+        self.status = "running"
+        self._started = time.monotonic()
+
+    def end(self, status: Status) -> None:
+        """Mark it as ended, and as interrupted or timed out if that is why."""
+        if self.stop_reason is not None and status in ("error", "died"):
+            status = self.stop_reason
+        self.status = status
+        self._ended = time.monotonic()
+        self._started = self._started or self._ended
+        self.capture.transcript.close()
+        self.done.set()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended."""
+        return self.done.is_set()
+
+    def result(self) -> ExecutionResult:
+        """Its state so far, or how it ended."""
+        capture = self.capture
+        until = self._ended or (time.monotonic() if self._started else 0.0)
+        text = capture.transcript.shown(self.result_id)
+        if capture.notes:
+            text = "\n".join([*(f"[{note}]" for note in capture.notes), text])
+        return ExecutionResult(
+            result_id=self.result_id,
+            status=self.status,
+            outputs=tuple(capture.outputs),
+            error=capture.error,
+            duration=until - self._started,
+            notes=tuple(capture.notes),
+            text=text,
+            exit_code=self.exit_code,
+            extra=dict(self.extra),
+        )
 
 
 class Turns:
     """The executions of one session. Only Seer's loop uses it."""
 
-    def __init__(self, runner: Runner, folder: Path) -> None:
-        self._runner = runner
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        run: Callable[[Execution], Coroutine[Any, Any, Status]],
+        send_interrupt: Callable[[Execution], Awaitable[None]],
+        kill: Callable[[Execution], Awaitable[None]],
+    ) -> None:
+        """Make the queue.
+
+        Args:
+            folder: For long outputs.
+            run: Runs an execution when its turn has come. Must end soon after `kill`.
+            send_interrupt: Asks the running code to stop. It can be called several times.
+            kill: Kills the kernel or shell; then `run` ends.
+        """
         self._folder = folder
+        self._run = run
+        self._send_interrupt = send_interrupt
+        self._kill = kill
         self._executions: OrderedDict[str, Execution] = OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
         self._running: Execution | None = None
@@ -115,7 +189,7 @@ class Turns:
         try:
             await execution.done.wait()
         except asyncio.CancelledError:
-            await asyncio.shield(self._stop(execution, "interrupted"))
+            await asyncio.shield(self._stop(execution))
             raise
         return execution.result()
 
@@ -133,14 +207,14 @@ class Turns:
         execution = self._running if result_id is None else self.find(result_id)
         if execution is None or execution.is_over:
             return False
-        await self._stop(execution, "interrupted")
+        await self._stop(execution)
         return True
 
     async def kill_running(self) -> None:
         """Kill what runs now, if anything does."""
         if self._running is not None:
             self._running.stop_reason = "interrupted"
-            await self._runner.kill(self._running)
+            await self._kill(self._running)
 
     def refuse_more(self) -> None:
         """Start nothing more; a running execution counts as interrupted."""
@@ -195,44 +269,42 @@ class Turns:
 
     async def _run_in_time(self, execution: Execution) -> Status:
         if execution.timeout is None:
-            return await self._runner.run(execution)
-        run = asyncio.create_task(self._runner.run(execution))
+            return await self._run(execution)
+        run = asyncio.create_task(self._run(execution))
         try:
             await asyncio.wait([run], timeout=execution.timeout)
             if not run.done():
                 execution.stop_reason = "timeout"
                 execution.capture.note(f"interrupted after {execution.timeout:g} s")
-                await self._press(execution, run)
+                await self._interrupt_or_kill(execution, run)
             return await run
         finally:
             if not run.done():
                 run.cancel()
                 await asyncio.gather(run, return_exceptions=True)
 
-    async def _stop(self, execution: Execution, reason: StopReason) -> None:
+    async def _stop(self, execution: Execution) -> None:
         if execution.is_over:
             return
-        execution.stop_reason = execution.stop_reason or reason
+        execution.stop_reason = execution.stop_reason or "interrupted"
         if execution.status == "running":
-            ended = asyncio.create_task(_wait(execution.done))
+            ended = asyncio.create_task(execution.done.wait())
             try:
-                await self._press(execution, ended)
+                await self._interrupt_or_kill(execution, ended)
             finally:
                 ended.cancel()
 
-    async def _press(
-        self, execution: Execution, ended: asyncio.Task[Status] | asyncio.Task[None]
-    ) -> None:
+    async def _interrupt_or_kill(self, execution: Execution, ended: asyncio.Task[Any]) -> None:
         """Interrupt the execution, and kill the kernel or shell if it does not end."""
         for _ in range(int(GRACE / INTERRUPT_EVERY)):
-            await self._runner.send_interrupt(execution)
+            await self._send_interrupt(execution)
             await asyncio.wait([ended], timeout=INTERRUPT_EVERY)
             if ended.done():
                 return
         execution.capture.note(
             f"the code did not end within {GRACE:g} s of the interrupt and was killed"
         )
-        await self._runner.kill(execution)
+        await self._kill(execution)
         await asyncio.wait([ended], timeout=GRACE)
 
 
@@ -247,7 +319,3 @@ def check_text(text: str) -> None:
     except UnicodeEncodeError as error:
         found = text[error.start]
         raise ValueError(f"lone surrogate {found!r} at position {error.start}") from None
-
-
-async def _wait(event: asyncio.Event) -> None:
-    await event.wait()

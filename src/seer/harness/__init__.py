@@ -2,7 +2,7 @@
 
 from seer.events import RunFinished, Text, ToolCall, ToolResult, Waiting
 from seer.harness._agent import Agent, AgentRequest, agent_names, check_agent
-from seer.harness._approval import Answer
+from seer.harness._approval import ApprovalAnswer
 from seer.harness._context import AgentContext
 from seer.harness._control import control_run
 from seer.harness._limits import Limits, Price
@@ -19,7 +19,7 @@ __all__ = [
     "AgentContext",
     "AgentRequest",
     "AgentRun",
-    "Answer",
+    "ApprovalAnswer",
     "Call",
     "Expect",
     "Forked",

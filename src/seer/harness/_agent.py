@@ -131,21 +131,25 @@ _BUILTIN: dict[str, tuple[str, str]] = {
     "claude": ("seer.harness.agents._claude", "ClaudeAgent"),
     "scripted": ("seer.harness.agents._scripted", "Scripted"),
 }
+_OF_RUNS = {"forked": "forked:RUN@TURN", "replay": "replay:RUN"}
+"""Agents that need a recorded run; commands choose them, so they are not offered."""
 ENTRY_POINTS = "seer.agents"
 
 
 def agent_names() -> list[str]:
-    """The names that `find_agent` knows, including installed plugins."""
-    return sorted({*_BUILTIN, *(point.name for point in _plugins())})
+    """The agents that can be named, including installed plugins."""
+    return sorted({*_BUILTIN, *(point.name for point in _plugins())} - {*_OF_RUNS})
 
 
 def find_agent(name: str) -> Agent:
     """The provider called `name`; the part after a colon is its argument (`scripted:steps.toml`).
 
     Raises:
-        ConfigError: There is no such provider, or it does not take an argument.
+        ConfigError: There is no such provider, it does not take an argument, or it needs one.
     """
     base, _, argument = name.partition(":")
+    if base in _OF_RUNS and not argument:
+        raise ConfigError("provider", name, f"say which run: {_OF_RUNS[base]}")
     if base in _BUILTIN:
         module, attribute = _BUILTIN[base]
         made: Any = getattr(importlib.import_module(module), attribute)
@@ -154,7 +158,10 @@ def find_agent(name: str) -> Agent:
         if not points:
             near = get_close_matches(base, agent_names(), n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise ConfigError("provider", name, f"known agents are {agent_names()}{hint}")
+            known = ", ".join(agent_names())
+            raise ConfigError(
+                "provider", name, f"there is no agent {base!r}; there are: {known}{hint}"
+            )
         made = points[0].load()
     if argument:
         from_argument = getattr(made, "from_argument", None)

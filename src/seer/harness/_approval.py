@@ -21,10 +21,11 @@ from seer.harness.terminal._terminal import LineTerminal, Terminal, open_termina
 logger = logging.getLogger(__name__)
 
 VARIABLE = "SEER_APPROVE"
-Answer: TypeAlias = Literal["auto", "ask", "deny"]
+ApprovalAnswer: TypeAlias = Literal["auto", "ask", "deny"]
 """`auto`: the call is made. `ask`: a person decides. `deny`: it is not made."""
 Policy: TypeAlias = (
-    Answer | Callable[[ToolCall], "bool | Answer | Awaitable[bool] | Awaitable[Answer]"]
+    ApprovalAnswer
+    | Callable[[ToolCall], "bool | ApprovalAnswer | Awaitable[bool] | Awaitable[ApprovalAnswer]"]
 )
 Approve: TypeAlias = Policy | Mapping[str, Policy]
 _ANSWERS = ("auto", "ask", "deny")
@@ -94,7 +95,7 @@ class Approvals:
     async def _ask(self, call: ToolCall) -> tuple[bool, str]:
         asked = self._open[call.id] = asyncio.get_running_loop().create_future()
         self._emit(ApprovalAsked(id=call.id, name=call.name))
-        typing = asyncio.create_task(self._type(call)) if self._terminal else None
+        typing = asyncio.create_task(self._ask_in_terminal(call)) if self._terminal else None
         if typing is None:
             logger.warning(
                 "the call of %s waits for approval: in `seer view --allow-control`, or by "
@@ -109,7 +110,7 @@ class Approvals:
             if typing is not None:
                 typing.cancel()
 
-    async def _type(self, call: ToolCall) -> None:
+    async def _ask_in_terminal(self, call: ToolCall) -> None:
         """Ask in this process's terminal too; the first answer counts."""
         async with self._one_at_a_time:
             approved, reason = await ask_person(_terminal_here(), call)
@@ -137,7 +138,7 @@ async def ask_person(terminal: Terminal, call: ToolCall) -> tuple[bool, str]:
     return False, "" if word.lower() in {"", "n", "no"} else word
 
 
-async def _consult(policy: Callable[[ToolCall], object], call: ToolCall) -> Answer:
+async def _consult(policy: Callable[[ToolCall], object], call: ToolCall) -> ApprovalAnswer:
     if inspect.iscoroutinefunction(policy):
         said = await policy(call)
     else:
@@ -160,8 +161,7 @@ def read_policies(approve: Approve | None) -> dict[str, Policy]:
     if asked := os.environ.get(VARIABLE):
         if approve is not None:
             logger.warning("%s=%s replaces the program's approve=", VARIABLE, asked)
-        parts = [part.strip().rpartition("=") for part in asked.split(",")]
-        approve = {pattern or "*": word for pattern, _, word in parts}  # type: ignore[misc]
+        return parse_policies(VARIABLE, asked)
     if approve is None:
         return {}
     given = cast("Mapping[str, Policy]", approve) if isinstance(approve, Mapping) else None
@@ -171,6 +171,27 @@ def read_policies(approve: Approve | None) -> dict[str, Policy]:
             raise ConfigError(
                 f"approve[{pattern!r}]", policy, f"must be one of {_ANSWERS}, or a function"
             )
+    return policies
+
+
+def parse_policies(field: str, text: str) -> dict[str, Policy]:
+    """Policies by pattern, from `ask` or `python=ask,*=deny`.
+
+    Args:
+        field: What the text was given as, for errors.
+        text: What to parse.
+
+    Raises:
+        ConfigError: It names something that is not a policy.
+    """
+    policies: dict[str, Policy] = {}
+    for part in text.split(","):
+        pattern, _, word = (item.strip() for item in part.rpartition("="))
+        if word not in _ANSWERS:
+            raise ConfigError(
+                field, text, f"{word!r} must be auto, ask or deny; by pattern: python=ask,*=deny"
+            )
+        policies[pattern or "*"] = word
     return policies
 
 

@@ -193,7 +193,8 @@ class AgentContext:
         self.meter.tool_calls += server is not None
         outcome = await self._bounded(self._toolbox.call(name, arguments))
         if (outcome.lost is not None or outcome.diverged) and self.failure is None:
-            self._lose(outcome)
+            self.fail("divergence" if outcome.diverged else "tool_server", outcome.text)
+            self._close_tools()
         elif self.limit is None and (crossing := self.meter.last_turn()):
             self.reach(crossing)
         if self._conclude_turn is not None:
@@ -210,7 +211,7 @@ class AgentContext:
         retry_in: float | None = None,
         log: bool = True,
     ) -> None:
-        """Report that the vendor or the connection to it failed.
+        """Report that the vendor, a tool server or the connection to one of them failed.
 
         Args:
             kind: What failed.
@@ -310,6 +311,10 @@ class AgentContext:
         self._close_tools()
         self.emit(self.limit)
 
+    async def stop_code(self, *, left: bool) -> str:
+        """See `ToolBox.stop_code`."""
+        return await self._toolbox.stop_code(left=left)
+
     def finished(self, reason: FinishReason, message: str) -> RunFinished:
         """The last event of the run."""
         return RunFinished(
@@ -345,13 +350,6 @@ class AgentContext:
         if self.limit is not None and self.limit.limit in {"seconds", "stop"}:
             for scope in self._tool_scopes:
                 scope.cancel()
-
-    def _lose(self, outcome: ToolOutcome) -> None:
-        kind: ErrorKind = "divergence" if outcome.diverged else "tool_server"
-        self.failure = ErrorEvent(kind=kind, message=outcome.text)
-        logger.error("%s", visible(outcome.text))
-        self.emit(self.failure)
-        self._close_tools()
 
     def _tools_closed(self) -> bool:
         """Whether the tools are closed.

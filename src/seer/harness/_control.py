@@ -10,14 +10,14 @@ import json
 import logging
 import os
 import socket
-import struct
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from seer._addresses import address
+from seer._unix_sockets import connect, listen, peer_credentials, serve
 from seer.errors import ConfigError, RunControlError, SeerError
+from seer.runs import Run
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ async def control_socket(
 ) -> AsyncGenerator[None, None]:
     """Listen in `folder` during the block; `act` executes a request or raises a `SeerError`."""
     try:
-        listener = None if folder is None else _listen(folder)
+        listener = None if folder is None else listen(folder / NAME, 16, mode=0o600)
     except OSError as error:
         # Not every file system supports sockets, and a run works without this one.
         logger.warning("the run cannot be controlled from outside: %s", error)
@@ -54,7 +54,7 @@ async def control_socket(
         finally:
             writer.close()
 
-    server = await asyncio.start_unix_server(answer, sock=listener, limit=LONGEST)
+    server = await serve(answer, listener, limit=LONGEST)
     try:
         yield
     finally:
@@ -76,8 +76,8 @@ def control_run(
     Args:
         folder: The folder of its record.
         action: `stop` ends it at once. `conclude` closes the tools and gives the agent a last turn.
-        `message` sends `text` to the agent after its answer. `limits` changes the named limits.
-        `approve` decides about a waiting tool call.
+            `message` sends `text` to the agent after its answer. `limits` changes the named limits.
+            `approve` decides about a waiting tool call.
         text: The message, or why a call is not approved.
         limits: Limits by the names of `Limits`; None lifts one.
         call: The id of the call.
@@ -104,14 +104,14 @@ def control_run(
     if len(line) > LONGEST:
         raise ConfigError("text", f"{len(line)} bytes", f"must be at most {LONGEST} bytes")
     try:
-        with address(folder / NAME) as path, socket.socket(socket.AF_UNIX) as client:
-            client.settimeout(_PATIENCE)
-            client.connect(path)
+        with connect(folder / NAME, timeout=_PATIENCE) as client:
             client.sendall(line)
             reply = json.loads(client.makefile("rb").readline(LONGEST))
     except (OSError, ValueError) as error:
+        if (folder / "run.json").is_file() and (status := Run(folder).status) != "running":
+            raise RunControlError(f"run {folder.name} has ended ({status})") from error
         raise RunControlError(
-            f"the run {folder.name} cannot be reached; it has ended, or its process hangs: {error}"
+            f"the run {folder.name} cannot be reached; its process may hang: {error}"
         ) from error
     if problem := reply.get("error"):
         raise RunControlError(f"the run {folder.name} refuses: {problem}")
@@ -120,8 +120,7 @@ def control_run(
 def _handle(
     peer: socket.socket, line: bytes, act: Callable[[Mapping[str, Any]], None]
 ) -> dict[str, Any]:
-    credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    if struct.unpack("3i", credentials)[1] not in {os.getuid(), 0}:
+    if peer_credentials(peer)[1] not in {os.getuid(), 0}:
         return {"error": "only the user who runs it may change a run"}
     try:
         request = json.loads(line)
@@ -131,16 +130,3 @@ def _handle(
     except (ValueError, RecursionError, SeerError) as error:
         return {"error": str(error)}
     return {"ok": True}
-
-
-def _listen(folder: Path) -> socket.socket:
-    listener = socket.socket(socket.AF_UNIX)
-    try:
-        with address(folder / NAME) as path:
-            listener.bind(path)
-        (folder / NAME).chmod(0o600)
-        listener.listen(16)
-    except BaseException:
-        listener.close()
-        raise
-    return listener

@@ -1,4 +1,4 @@
-"""How much an agent may use, and the meter that watches it.
+"""How much an agent may use, what that costs, and the meter that watches it.
 
 The meter only counts what happens and says which limit is reached. `AgentContext` closes the tools
 and ends the run.
@@ -90,6 +90,35 @@ class Price:
             + usage.cache_write_tokens * cache_write
             + usage.output_tokens * self.output
         ) / 1e6
+
+
+def cost_of(usage: Usage, model: str | None, vendor: str) -> float | None:
+    """The cost of one answer in US dollars, from a public price list; None if it has no price.
+
+    The list comes with the package `genai-prices`; nothing is fetched.
+
+    Args:
+        usage: What the answer used.
+        model: The model, as the vendor names it.
+        vendor: The vendor, as the price list names it (`anthropic`, `openai`, `google`).
+    """
+    try:
+        from genai_prices import Usage as Counted
+        from genai_prices import calc_price
+    except ImportError:
+        return None
+    if model is None:
+        return None
+    counted = Counted(
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        cache_read_tokens=usage.cache_read_tokens,
+        cache_write_tokens=usage.cache_write_tokens,
+    )
+    try:
+        return float(calc_price(counted, model, provider_id=vendor).total_price)
+    except LookupError:
+        return None
 
 
 @dataclass(frozen=True)

@@ -148,8 +148,11 @@ class Recording:
         if self._record is not None:
             self._record.update(limits=limits)
 
-    async def settle(self) -> str:
+    async def settle(self, running: str = "") -> str:
         """Record the last calls of the gates, which write them with a delay.
+
+        Args:
+            running: Code of the agent that could not be stopped; its next calls are missing.
 
         Returns:
             Which calls are missing from the record; empty if none are, or if the run already failed
@@ -159,6 +162,9 @@ class Recording:
             RecordError: Something cannot be written.
         """
         missing = "" if self._collector is None else await self._collector.stop()
+        if running:
+            stuck = f"code could not be stopped, in session {running}"
+            missing = f"{missing}; {stuck}" if missing else stuck
         if missing:
             self._missing = missing
         try:

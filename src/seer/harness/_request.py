@@ -81,11 +81,11 @@ def choose_agent(provider: str | Agent, *, substitute: bool) -> Chosen:
     if not stand_in:
         agent = find_agent(provider) if isinstance(provider, str) else provider
         return Chosen(agent=agent, name=asked, asked=asked)
-    logger.warning("%s=%s runs instead of %r", SUBSTITUTE, stand_in, asked)
     try:
         agent = find_agent(stand_in).in_place_of(provider)
     except ConfigError as error:
-        raise ConfigError(SUBSTITUTE, stand_in, f"cannot be used: {error}") from error
+        raise ConfigError(SUBSTITUTE, stand_in, error.reason) from error
+    logger.warning("%s=%s runs instead of %r", SUBSTITUTE, stand_in, asked)
     return Chosen(agent=agent, name=stand_in, asked=asked)
 
 
@@ -190,8 +190,8 @@ def choose_session(
     if not unused:
         state = "no session is open" if not sessions else "earlier runs have used the open sessions"
         logger.warning(
-            "%s and no tools were given: the agent has no tools; session=... gives it a session's,"
-            " tools=False says that this is meant",
+            "%s and no tools were given, so the agent has no tools; pass session=... for tools, or"
+            " tools=False to silence this",
             state,
         )
         return None

@@ -1,13 +1,16 @@
 """`run_agent`: drives an agent and reports its events.
 
-The work happens in one task on Seer's background loop, not on the consumer's. So a
-consumer that blocks, stops, raises or is cancelled cannot leave the agent or its tool servers half
-ended. A run always ends in the same way: the task is cancelled, the agent's process and the tool
-servers end, the record is closed, and then the iteration ends.
+The work happens in one task on Seer's background loop, not on the consumer's. So a consumer that
+blocks, stops, raises or is cancelled cannot leave the agent or its tool servers half ended. A run
+always ends in the same way: the task is cancelled, the agent's process, the tool servers and the
+code that tools run end, the record is closed, and then the iteration ends. A completed run does not
+stop code that its agent left running, and background jobs and terminals outlive every run.
 """
 
 import asyncio
 import logging
+import threading
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -16,7 +19,7 @@ from typing import Any
 import anyio
 
 from seer._redact import Redactor
-from seer._sync import background_loop
+from seer._sync import background_loop, resources_named
 from seer.console._output import is_watched
 from seer.errors import ConfigError, RecordError, ScriptError
 from seer.events import (
@@ -31,7 +34,6 @@ from seer.harness._agent import Agent, AgentRequest
 from seer.harness._approval import Approve, Policy, find_policy, read_policies
 from seer.harness._context import AgentContext, RunOver
 from seer.harness._control import control_socket
-from seer.harness._event_queue import EventQueue
 from seer.harness._limits import Crossing, Limits, Meter, Price
 from seer.harness._record import Recording
 from seer.harness._request import (
@@ -44,12 +46,83 @@ from seer.harness._request import (
     note_use,
 )
 from seer.harness._servers import ServerSpec
-from seer.harness._toolbox import open_toolbox
+from seer.harness._toolbox import ToolBox, open_toolbox
 from seer.harness.agents._replay import RecordedRun, find_recorded
 from seer.harness.terminal._event_text import show as show_event
 from seer.runs import new_run_id
 
 logger = logging.getLogger(__name__)
+
+
+class EventQueue:
+    """Passes events from the loop on which a run works to the loop on which its consumer waits.
+
+    The loops can be in different threads. The producer never blocks in `put`. With `drained`, it
+    waits until the consumer asks for the next event. So a consumer that stops at a tool call still
+    prevents that call. There is one producer and one consumer. Made on the producing loop.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._events: deque[Event] = deque()
+        self._closed = False
+        self._next_wanted = False
+        self._idle = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._consumer: tuple[asyncio.AbstractEventLoop, asyncio.Future[None]] | None = None
+
+    def put(self, event: Event) -> None:
+        """Add an event and wake the consumer."""
+        with self._lock:
+            self._events.append(event)
+            self._next_wanted = False
+        self._idle.clear()
+        self._wake_consumer()
+
+    def close(self) -> None:
+        """No more events will come."""
+        with self._lock:
+            self._closed = True
+        self._wake_consumer()
+
+    async def drained(self) -> None:
+        """Wait until the consumer has taken every event and asks for the next."""
+        await self._idle.wait()
+
+    async def get(self) -> Event | None:
+        """The next event; None when there will be none."""
+        while True:
+            with self._lock:
+                if self._events:
+                    return self._events.popleft()
+                if self._closed:
+                    return None
+                self._next_wanted = True
+                loop = asyncio.get_running_loop()
+                future: asyncio.Future[None] = loop.create_future()
+                self._consumer = (loop, future)
+            self._loop.call_soon_threadsafe(self._mark_idle)
+            await future
+
+    def _mark_idle(self) -> None:
+        with self._lock:
+            wanted = self._next_wanted
+        if wanted:  # a `put` may have come in between
+            self._idle.set()
+
+    def _wake_consumer(self) -> None:
+        with self._lock:
+            waiting, self._consumer = self._consumer, None
+        if waiting is None:
+            return
+        loop, future = waiting
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(_resolve, future)
+
+
+def _resolve(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 class AgentRun(AsyncIterator[Event]):
@@ -188,30 +261,20 @@ class AgentRun(AsyncIterator[Event]):
         reason: FinishReason = "cancelled"
         message = "the run was cancelled"
         try:
-            self._recording.open(
-                self._agent, self._request, session=self._session, servers=self._servers
-            )
-            await self._recording.follow()
-            async with (
-                control_socket(self._recording.folder, self._controlled),
-                open_toolbox(self._servers, self._recorded_tools()) as toolbox,
-            ):
-                context = self._context = AgentContext(
-                    toolbox,
-                    limits=self._request.limits,
-                    price=self._request.price,
-                    report=self._report,
-                    consumer_ready=self._consumer_ready,
-                    interactive=self._interactive,
-                    policies=self._policies,
-                    asks=self._agent.name != "human",  # the terminal belongs to that person
-                    deltas=self._request.deltas,
-                    redact=Redactor(self._agent.secrets(self._request)).redact,
+            with resources_named():
+                self._recording.open(
+                    self._agent, self._request, session=self._session, servers=self._servers
                 )
-                self.meter = context.meter
-                context.emit(self._started(context))
-                await self._run_agent(context)
-                reason, message = _outcome(context)
+                await self._recording.follow()
+                async with (
+                    control_socket(self._recording.folder, self._controlled),
+                    open_toolbox(self._servers, self._recorded_tools()) as toolbox,
+                ):
+                    context = self._context = self._make_context(toolbox)
+                    self.meter = context.meter
+                    context.emit(self._started(context))
+                    await self._run_agent(context)
+                    reason, message = _outcome(context)
         except Exception as error:
             reason, message = "error", str(error) or type(error).__name__
             if self._context is not None:
@@ -221,11 +284,32 @@ class AgentRun(AsyncIterator[Event]):
         finally:
             await self._settle(reason, message)
 
+    def _make_context(self, toolbox: ToolBox) -> AgentContext:
+        return AgentContext(
+            toolbox,
+            limits=self._request.limits,
+            price=self._request.price,
+            report=self._report,
+            consumer_ready=self._consumer_ready,
+            interactive=self._interactive,
+            policies=self._policies,
+            asks=self._agent.name != "human",  # the terminal belongs to that person
+            deltas=self._request.deltas,
+            redact=Redactor(self._agent.secrets(self._request)).redact,
+        )
+
     async def _settle(self, reason: FinishReason, message: str) -> None:
-        """Record the last calls, report the end and close the record, even if a step fails."""
+        """Stop the agent's code, record its last calls, and report the end, even if a step fails.
+
+        The code comes first: calls that it makes after the record is settled are in the next run.
+        """
         context = self._context
         try:
-            missing = await self._recording.settle()
+            running = ""
+            if context is not None:
+                running = await context.stop_code(left=reason != "completed")
+            with resources_named():
+                missing = await self._recording.settle(running)
             if missing:
                 reason, message = "error", f"calls are missing from the record: {missing}"
             if context is not None:
@@ -387,6 +471,7 @@ def run_agent(
         MissingExtraError: The vendor's SDK is not installed.
         SecretMissingError: The vendor's key is not set.
         ToolServerError: A tool server cannot be started. Also while iterating.
+        HostResourceError: This host has no descriptors or no space left. While iterating.
     """
     chosen = choose_agent(provider, substitute=substitute)
     given = given_servers(mcp_config, mcp_servers)

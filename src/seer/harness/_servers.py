@@ -5,20 +5,22 @@ process need no connection; `LocalServer` calls them directly.
 """
 
 import asyncio
+import contextlib
 import logging
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
 
 import anyio
 
 from seer.errors import ConfigError, SeerError, ToolServerError
 from seer.execution._session import RECORDED
+from seer.mcp._sdk import load_sdk
 from seer.tools import Tool, ToolOutput
-from seer.tools._tool import ToolSource, call_tool
+from seer.tools._tool import Stop, ToolSource, call_tool
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -27,6 +29,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 START_TIMEOUT = 60.0
+STOPPED_WITHIN = 15.0
+"""Seconds that the end of a run waits for its code; a session kills code after five."""
+_TAIL = 8192
+"""Bytes of a server's last output that can explain its end."""
 _KEYS = {"type", "command", "args", "env", "cwd", "url", "headers"}
 
 
@@ -115,7 +121,7 @@ class ServerLink:
         """Why it can no longer be used, for the agent and the user."""
         self._stop = asyncio.Event()
         self._scope = anyio.CancelScope()
-        self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._ready = _ready_future()
         self._log: TextIO | None = None
 
     @property
@@ -125,10 +131,16 @@ class ServerLink:
 
     async def keep(self) -> None:
         """Hold the connection until `stop`."""
-        with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
-            self._log = cast("TextIO", log)
+        with contextlib.ExitStack() as opened:
             try:
+                # Inside `try`: without a free descriptor, this fails, and `ready` must not wait.
+                log = opened.enter_context(
+                    tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")
+                )
+                self._log = cast("TextIO", log)
                 with self._scope:
+                    # In a thread: the first time takes a second, and the loop has other runs.
+                    await asyncio.to_thread(load_sdk)
                     async with self._connect(self._log) as client:
                         self.client = client
                         self.tools = await _list_tools(client)
@@ -173,18 +185,18 @@ class ServerLink:
         said = ""
         if self._log is not None:
             self._log.flush()
-            said = Path(f"/proc/self/fd/{self._log.fileno()}").read_text(
-                encoding="utf-8", errors="replace"
-            )
+            # Its end, because a server can log without limit. Without moving the position, which
+            # the server's process shares, and without opening the file again, because there may be
+            # no free descriptor.
+            number = self._log.fileno()
+            start = max(0, os.fstat(number).st_size - _TAIL)
+            said = os.pread(number, _TAIL, start).decode("utf-8", "replace")
         tail = said.strip()[-2000:]
         words = f"tool server {self.name!r}: {reason}" + (f"; it said:\n{tail}" if tail else "")
         self.dead = self.dead or words
         return self.dead
 
     def _connect(self, log: TextIO) -> "Client":
-        from seer.mcp._sdk import load_sdk
-
-        load_sdk()
         import httpx2
         from mcp import Client, StdioServerParameters, stdio_client
         from mcp.client.sse import sse_client
@@ -215,8 +227,13 @@ class LocalServer:
         self.tools: Sequence[Tool] = ()
         self._source = spec.tools
         self._stop = asyncio.Event()
-        self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._ready = _ready_future()
         self._calls: set[asyncio.Task[ToolOutput]] = set()
+        self._left: dict[str, Stop] = {}
+        """The code of calls that have ended. Code that takes longer than the agent wanted to wait
+        goes on after its call."""
+        self._cancelled: dict[str, Stop] = {}
+        """The code of calls that were cancelled, which interrupts it."""
 
     @property
     def name(self) -> str:
@@ -233,8 +250,10 @@ class LocalServer:
         try:
             self.tools = (await self._source.listed()).tools
             self._ready.set_result(None)
-        except SeerError as error:
-            self._ready.set_exception(ToolServerError(f"tool server {self.name!r}: {error}"))
+        except Exception as error:
+            # Any error: `ready` would wait forever for a task that has failed.
+            reason = str(error) if isinstance(error, SeerError) else reason_of(error)
+            self._ready.set_exception(ToolServerError(f"tool server {self.name!r}: {reason}"))
             return
         await self._stop.wait()
         self.abandon()
@@ -255,21 +274,35 @@ class LocalServer:
     def abandon(self) -> None:
         """Cancel all calls."""
         for task in self._calls:
-            task.cancel()
+            _cancel_once(task)
+
+    async def stop_code(self, *, left: bool) -> list[str]:
+        """Stop the code of cancelled calls, and what others have left running if `left`.
+
+        Returns:
+            The names of what still runs.
+        """
+        code = {**self._cancelled, **(self._left if left else {})}
+        stops = {name: asyncio.create_task(stop()) for name, stop in code.items()}
+        if stops:
+            await asyncio.wait(stops.values(), timeout=STOPPED_WITHIN)
+        return [name for name, task in stops.items() if not _has_ended(name, task)]
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolOutput:
         """Call a tool. Cancelling this cancels the tool, but does not wait for its end."""
         tools = await self._source.ready()
-        task = asyncio.create_task(
-            call_tool(tools, tool, arguments, _RunContext(self.spec.session))
-        )
+        context = _RunContext(self.spec.session)
+        task = asyncio.create_task(call_tool(tools, tool, arguments, context))
         self._calls.add(task)
         task.add_done_callback(self._calls.discard)
         try:
-            return await asyncio.shield(task)
+            output = await asyncio.shield(task)
         except asyncio.CancelledError:
-            task.cancel()
+            _cancel_once(task)
+            self._cancelled.update(context.code)
             raise
+        self._left.update(context.code)
+        return output
 
 
 class _RunContext:
@@ -279,9 +312,34 @@ class _RunContext:
 
     def __init__(self, session: str) -> None:
         self.session = session
+        self.code: dict[str, Stop] = {}
 
     async def report(self, seconds: float, message: str) -> None:
         """Do nothing, because a run does not ask for progress."""
+
+    def started(self, name: str, stop: Stop) -> None:
+        """Keep it for the end of the run."""
+        self.code[name] = stop
+
+
+def _ready_future() -> asyncio.Future[None]:
+    ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    # If several servers fail, only the first error is raised; asyncio would log the others.
+    ready.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return ready
+
+
+def _cancel_once(call: asyncio.Task[ToolOutput]) -> None:
+    """Cancel a call; a second time would end its wait for the code that it interrupts."""
+    if not call.cancelling():
+        call.cancel()
+
+
+def _has_ended(name: str, stop: asyncio.Task[bool]) -> bool:
+    if stop.done() and (error := stop.exception()) is not None:
+        logger.error("the code of session %s could not be stopped", name, exc_info=error)
+        return False
+    return stop.done() and stop.result()
 
 
 async def _list_tools(client: "Client") -> "list[McpTool]":

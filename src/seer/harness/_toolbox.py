@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import anyio
 
 from seer.events import Block, ImageBlock, TextBlock, ToolInfo
+from seer.events._events import text_blocks
 from seer.harness._servers import LocalServer, ServerLink, ServerSpec, reason_of
+from seer.tools._tool import sendable
 
 if TYPE_CHECKING:
     from mcp.types import ContentBlock
@@ -39,7 +41,7 @@ class ToolOutcome:
     @property
     def text(self) -> str:
         """All text of the result, joined by newlines."""
-        return "\n".join(block.text for block in self.content if isinstance(block, TextBlock))
+        return "\n".join(text_blocks(self.content))
 
 
 _background: set[asyncio.Task[None]] = set()
@@ -65,6 +67,7 @@ class ToolBox:
     """The tools of one run. Made by `open_toolbox`."""
 
     def __init__(self, links: Sequence[Link], recorded: RecordedTools | None = None) -> None:
+        self._links = links
         self._where: dict[str, tuple[Link, str]] = {}
         self._recorded = recorded
         counts: dict[str, int] = {}
@@ -128,6 +131,22 @@ class ToolBox:
         if isinstance(link, LocalServer):
             return await _call_local(link, tool, json.loads(text))
         return await _call(link, tool, dict(arguments))
+
+    async def stop_code(self, *, left: bool) -> str:
+        """Stop the code that calls have started. Always ends, and is safe under cancellation.
+
+        Args:
+            left: Whether to stop code too that the agent has left running.
+
+        Returns:
+            What could not be stopped; empty if nothing runs.
+        """
+        local = [link for link in self._links if isinstance(link, LocalServer)]
+        running: list[str] = []
+        with anyio.CancelScope(shield=True):
+            for names in await asyncio.gather(*(link.stop_code(left=left) for link in local)):
+                running += names
+        return ", ".join(running)
 
 
 async def _call_local(link: LocalServer, tool: str, arguments: dict[str, Any]) -> ToolOutcome:
@@ -214,9 +233,12 @@ async def _end(links: Sequence[Link], tasks: Sequence[asyncio.Task[None]]) -> No
 
 def _block(item: "ContentBlock") -> Block:
     if item.type == "text":
-        return TextBlock(text=item.text)
+        return TextBlock(text=sendable(item.text))
     if item.type == "image":
-        return ImageBlock(data=base64.b64decode(item.data), mime_type=item.mime_type)
+        try:
+            return ImageBlock(data=base64.b64decode(item.data), mime_type=item.mime_type)
+        except ValueError:
+            return TextBlock(text="[an image that is not base64]")
     return TextBlock(text=item.model_dump_json(by_alias=True, exclude_none=True))
 
 

@@ -4,6 +4,7 @@ This needs the extra `inspect`. Inspect finds the sandbox through an entry point
 import this package for it. `seer.runs.export_inspect` writes Inspect logs.
 """
 
+import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,14 +20,10 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from seer.errors import MissingExtraError
 
+    module = "_tools" if name == "tools" else "_sandbox"
     try:
-        if name == "tools":
-            from seer.inspect._tools import tools
-
-            return tools
-        from seer.inspect import _sandbox
+        return getattr(importlib.import_module(f"{__name__}.{module}"), name)
     except ModuleNotFoundError as error:
         raise MissingExtraError(
             f"{error}; install Inspect with: pip install 'seer-interp[inspect]'"
         ) from error
-    return getattr(_sandbox, name)

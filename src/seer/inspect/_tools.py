@@ -16,6 +16,7 @@ from seer.tools import Tool as SeerTool
 from seer.tools import ToolFailure
 from seer.tools._functions import FunctionTools
 from seer.tools._sets import save_for
+from seer.tools._tool import Stop
 from seer.tools._values import Save
 from seer.workspace import Library
 
@@ -66,6 +67,9 @@ class _InspectContext:
 
     async def report(self, seconds: float, message: str) -> None:
         """Ignore the report."""
+
+    def started(self, name: str, stop: Stop) -> None:
+        """Do nothing: functions of an interface start no code of an agent."""
 
 
 def _tool(tool: SeerTool) -> Tool:

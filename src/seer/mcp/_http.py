@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
 
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
@@ -16,9 +15,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from seer._loopback import HOST, LoopbackServer, has_token, refusal
 from seer._redact import register_secrets
-from seer._sync import run_on
+from seer.mcp._closing import ClosableServer
+from seer.mcp._lines import LINE_LIMIT
 from seer.mcp._sdk import load_server
-from seer.mcp._streams import LINE_LIMIT
 from seer.tools._tool import ToolSource
 
 PATH = "/mcp"
@@ -27,19 +26,18 @@ _GRACE = 30.0
 """Seconds in which a client whose stream broke can reconnect to its session."""
 
 
-class HttpServer:
+class HttpServer(ClosableServer):
     """Accepts MCP clients until it is closed."""
 
     def __init__(self, source: ToolSource, token: str) -> None:
+        super().__init__()
         register_secrets([token])
         self._source = source
         self._token = token
-        self._loop = asyncio.get_running_loop()
         self._port: asyncio.Future[int] = self._loop.create_future()
         self._closing = asyncio.Event()
         self._sessions: _Sessions | None = None
         self._task: asyncio.Task[None] | None = None
-        self._closers: list[Callable[[], Awaitable[None]]] = []
 
     @classmethod
     async def open(cls, source: ToolSource, *, port: int, token: str) -> HttpServer:
@@ -65,30 +63,18 @@ class HttpServer:
         """Where clients find it."""
         return f"http://{HOST}:{self._port.result()}{PATH}"
 
-    def on_close(self, closer: Callable[[], Awaitable[None]]) -> None:
-        """Close something else together with the server, in the order given."""
-        self._closers.append(closer)
-
-    async def close(self) -> None:
-        """Close the server and end every session, from any event loop.
-
-        Closing twice is harmless.
-        """
-        await run_on(self._loop, self._close())
-
     async def _close(self) -> None:
         self._closing.set()
         if self._task is not None:
             await self._task
-        closers, self._closers = self._closers, []
-        for closer in closers:
-            await closer()
 
     async def _serve(self, port: int) -> None:
         http = await LoopbackServer.open(self._answer, port)
         try:
-            server = await asyncio.to_thread(load_server)
-            application = server.http_application(
+            await asyncio.to_thread(load_server)
+            from seer.mcp._server import http_application
+
+            application = http_application(
                 self._source, body_limit=LINE_LIMIT, max_sessions=_MAX_SESSIONS
             )
             async with application as answer:
@@ -142,20 +128,20 @@ class _Sessions:
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
         session = Headers(scope=scope).get("mcp-session-id", "")
-        self._come(session, listens=bool(session) and scope["method"] == "GET")
+        self._begin_request(session, listens=bool(session) and scope["method"] == "GET")
         try:
             await self._answer(scope, receive, send)
         finally:
-            self._go(session, ended=scope["method"] == "DELETE")
+            self._end_request(session, ended=scope["method"] == "DELETE")
 
-    def _come(self, session: str, *, listens: bool) -> None:
+    def _begin_request(self, session: str, *, listens: bool) -> None:
         self._open[session] += 1
         if listens:
             self._listened.add(session)
         if session in self._leaving:
             self._leaving.pop(session).cancel()
 
-    def _go(self, session: str, *, ended: bool) -> None:
+    def _end_request(self, session: str, *, ended: bool) -> None:
         self._open[session] -= 1
         if self._open[session]:
             return
@@ -163,10 +149,10 @@ class _Sessions:
         if ended:
             self._listened.discard(session)
         elif session in self._listened:
-            later = asyncio.get_running_loop().call_later(_GRACE, self._leave, session)
+            later = asyncio.get_running_loop().call_later(_GRACE, self._end_after_grace, session)
             self._leaving[session] = later
 
-    def _leave(self, session: str) -> None:
+    def _end_after_grace(self, session: str) -> None:
         del self._leaving[session]
         task = asyncio.create_task(self._end(session))
         self._ending.add(task)

@@ -7,19 +7,22 @@ import os
 import threading
 from collections.abc import Awaitable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from seer._sync import on_loop
 from seer.execution._folders import PrivateFolder
+from seer.mcp._closing import ClosableServer
+from seer.mcp._lines import Pipes
 from seer.mcp._sdk import load_server
 from seer.mcp._stdio import StdioServer
-from seer.mcp._streams import Pipes
 from seer.rpc.interface._schema import Schema
-from seer.tools._sets import ServedInterface, interface_tools, loading_tools
+from seer.tools._sets import Closer, ServedInterface, interface_tools, loading_tools
 from seer.tools._tool import ToolSource
 
 if TYPE_CHECKING:
     from seer.mcp._http import HttpServer
+
+S = TypeVar("S", bound=ClosableServer)
 
 
 async def open_interface_server(served: ServedInterface) -> StdioServer:
@@ -30,11 +33,8 @@ async def open_interface_server(served: ServedInterface) -> StdioServer:
     Raises:
         GateError: The gate refuses to make a caller.
     """
-    tools, closers = await interface_tools(served)
-    server = await open_stdio_server(tools)
-    for closer in closers:
-        server.on_close(closer)
-    return server
+    tools, close = await interface_tools(served)
+    return await _closing(open_stdio_server(tools), close)
 
 
 async def open_loading_server(
@@ -48,16 +48,14 @@ async def open_loading_server(
 
     Args:
         name: What agents call the server.
-        known: The interface's schema when it was last served, to list its tools by meanwhile.
+        known: The interface's schema when it was last served; lists its tools until it is loaded.
         loading: Gives the interface.
         list_timeout: As for `LoadingTools`.
     """
 
     async def open_on_loop() -> StdioServer:
         tools, close = loading_tools(name, known, loading, list_timeout=list_timeout)
-        server = await open_stdio_server(tools)
-        server.on_close(close)
-        return server
+        return await _closing(open_stdio_server(tools), close)
 
     return await on_loop(open_on_loop())
 
@@ -69,7 +67,7 @@ async def open_http_server(
 
     Args:
         name: What agents call the server.
-        known: The interface's schema when it was last served, to list its tools by meanwhile.
+        known: The interface's schema when it was last served; lists its tools until it is loaded.
         loading: Gives the interface.
         port: Where to listen on loopback; 0 picks a free port.
         token: What every request must carry.
@@ -81,15 +79,20 @@ async def open_http_server(
 
     async def open_on_loop() -> HttpServer:
         tools, close = loading_tools(name, known, loading)
-        try:
-            server = await HttpServer.open(tools, port=port, token=token)
-        except BaseException:
-            await close()
-            raise
-        server.on_close(close)
-        return server
+        return await _closing(HttpServer.open(tools, port=port, token=token), close)
 
     return await on_loop(open_on_loop())
+
+
+async def _closing(opening: Awaitable[S], close: Closer) -> S:
+    """The server, which closes its tools too; they are closed now if it cannot be opened."""
+    try:
+        server = await opening
+    except BaseException:
+        await close()
+        raise
+    server.on_close(close)
+    return server
 
 
 async def open_stdio_server(tools: ToolSource) -> StdioServer:
@@ -101,8 +104,10 @@ async def open_stdio_server(tools: ToolSource) -> StdioServer:
     threading.Thread(target=load_server, name="seer-mcp-import", daemon=True).start()
 
     async def serve(pipes: Pipes) -> None:
-        server = await asyncio.to_thread(load_server)
-        await server.serve_client(tools, pipes)
+        await asyncio.to_thread(load_server)
+        from seer.mcp._server import serve_client
+
+        await serve_client(tools, pipes)
 
     server = await StdioServer.open(tools.name, PrivateFolder("mcp"), serve)
     for entry in server.mcp_config.values():

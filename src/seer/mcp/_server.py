@@ -33,12 +33,12 @@ from seer.mcp._lines import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
     INVALID_REQUEST,
+    Pipes,
     Refusal,
-    read_line,
+    parse_line,
 )
-from seer.mcp._streams import Pipes
 from seer.tools import ToolOutput, ToolSet
-from seer.tools._tool import ToolSource, call_tool, failed_result, sendable
+from seer.tools._tool import Stop, ToolSource, call_tool, failed_result, sendable
 
 Context = ServerRequestContext[Any, Any]
 _KEEP_ALIVE = 1.0
@@ -183,6 +183,9 @@ class _ClientContext:
     async def report(self, seconds: float, message: str) -> None:
         await self._context.session.report_progress(seconds, None, sendable(message) or None)
 
+    def started(self, name: str, stop: Stop) -> None:
+        """Do nothing: code that a client leaves running goes on."""
+
 
 def _content(result: ToolOutput) -> types.CallToolResult:
     blocks: list[types.ContentBlock] = [types.TextContent(text=result.text)]
@@ -234,7 +237,7 @@ async def _message_streams(
 
 
 def _message_of(line: bytes | Refusal) -> types.JSONRPCMessage | Refusal:
-    found = line if isinstance(line, Refusal) else read_line(line)
+    found = line if isinstance(line, Refusal) else parse_line(line)
     if isinstance(found, Refusal):
         return found
     try:

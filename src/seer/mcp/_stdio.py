@@ -12,16 +12,16 @@ import logging
 import os
 import shutil
 import socket
-import struct
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 from seer._sockets import Acceptor
-from seer._sync import run_on
+from seer._unix_sockets import listen, peer_credentials
 from seer.execution._folders import PrivateFolder
-from seer.mcp._streams import Pipes
+from seer.mcp._closing import ClosableServer
+from seer.mcp._lines import Pipes
 from seer.tools._tool import server_name
 
 logger = logging.getLogger(__name__)
@@ -33,17 +33,15 @@ Serve = Callable[[Pipes], Awaitable[None]]
 """Serves one client until it disconnects."""
 
 
-class StdioServer:
+class StdioServer(ClosableServer):
     """Accepts MCP clients until it is closed."""
 
     def __init__(self, name: str, folder: PrivateFolder, serve: Serve) -> None:
+        super().__init__()
         self._name = server_name(name)
         self._folder = folder
         self._serve = serve
-        self._loop = asyncio.get_running_loop()
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._acceptor: Acceptor | None = None
-        self._closers: list[Callable[[], Awaitable[None]]] = []
 
     @classmethod
     async def open(cls, name: str, folder: PrivateFolder, serve: Serve) -> StdioServer:
@@ -57,13 +55,11 @@ class StdioServer:
         self = cls(name, folder, serve)
         try:
             shutil.copyfile(_RELAY, folder.path / "relay.py")
-            _bind(self._listener, folder.path)
-            self._listener.listen(64)
+            listener = listen(folder.path / "mcp.sock", 64)
         except BaseException:
-            self._listener.close()
             folder.remove()
             raise
-        self._acceptor = Acceptor(self._listener, self._greet)
+        self._acceptor = Acceptor(listener, self._greet)
         return self
 
     @property
@@ -73,31 +69,17 @@ class StdioServer:
         args = ["-I", "-S", str(self._folder.path / "relay.py")]
         return {self._name: {"type": "stdio", "command": sys.executable, "args": args, "env": {}}}
 
-    def on_close(self, closer: Callable[[], Awaitable[None]]) -> None:
-        """Close something else together with the server, in the order given."""
-        self._closers.append(closer)
-
-    async def close(self) -> None:
-        """Close the server and every connection to it, from any event loop.
-
-        Closing twice is harmless.
-        """
-        await run_on(self._loop, self._close())
-
     async def _close(self) -> None:
         if self._acceptor is not None:
             await self._acceptor.close()
         self._folder.remove()
-        closers, self._closers = self._closers, []
-        for closer in closers:
-            await closer()
 
     async def _greet(self, connection: socket.socket) -> None:
         with connection:
             await self._admit(connection)
 
     async def _admit(self, connection: socket.socket) -> None:
-        user = _peer_user(connection)
+        _, user, _ = peer_credentials(connection)
         if user != os.geteuid():
             logger.warning("refused user %s as a client of %r", user, self._name)
             with contextlib.suppress(OSError):
@@ -126,21 +108,6 @@ class StdioServer:
             pipes.close()
         if isinstance(done[0], Exception):
             logger.error("the server of %r failed", self._name, exc_info=done[0])
-
-
-def _bind(listener: socket.socket, folder: Path) -> None:
-    """Bind a socket in `folder`, even if its path is too long for an address."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        listener.bind(f"/proc/self/fd/{fd}/mcp.sock")
-    finally:
-        os.close(fd)
-
-
-def _peer_user(connection: socket.socket) -> int:
-    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-    _, user, _ = struct.unpack("3i", credentials)
-    return user
 
 
 async def _wait_for_end(connection: socket.socket) -> None:

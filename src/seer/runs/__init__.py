@@ -1,14 +1,14 @@
 """The record of a run: write it, read it, find it, export it, run it again."""
 
+import importlib
 from typing import TYPE_CHECKING
 
 from seer.runs._calls import GateCall
 from seer.runs._compare import Comparison, compare_runs
 from seer.runs._index import RunFilter, RunIndex, RunSummary
 from seer.runs._info import RunInfo
-from seer.runs._places import new_run_id, runs_root
 from seer.runs._reader import Run, delete_run, open_run
-from seer.runs._record import RunRecord
+from seer.runs._record import RunRecord, new_run_id, runs_root
 
 if TYPE_CHECKING:
     from seer.runs.export._arrays import export_arrays
@@ -35,21 +35,16 @@ __all__ = [
     "runs_root",
 ]
 
-_REPLAY = {"ReplayProvider", "replay_environment"}
+_MODULES = {
+    "ReplayProvider": "replay._provider",
+    "export_arrays": "export._arrays",
+    "export_inspect": "export._inspect",
+    "replay_environment": "replay._provider",
+}
 
 
 def __getattr__(name: str) -> object:
     # These import machines and the gate's wire, which most programs that write records do not need.
-    if name in _REPLAY:
-        from seer.runs.replay import _provider as _replay_provider
-
-        return getattr(_replay_provider, name)
-    if name == "export_inspect":
-        from seer.runs.export._inspect import export_inspect
-
-        return export_inspect
-    if name == "export_arrays":
-        from seer.runs.export._arrays import export_arrays
-
-        return export_arrays
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

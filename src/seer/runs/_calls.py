@@ -148,9 +148,7 @@ _BUFFERS = ("argument_buffers", "result_buffers")
 _PLAIN = tuple(field.name for field in fields(GateCall) if field.name not in _BUFFERS)
 
 
-def call_key(
-    function: str, arguments: str | None, buffers: Sequence[str], *, handle: str = ""
-) -> str:
+def call_key(function: str, arguments: str | None, buffers: Sequence[str], *, handle: str) -> str:
     """The hash that equal calls share."""
     try:
         form: Any = canonical(json.loads(arguments)) if arguments is not None else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, cast
@@ -14,7 +15,7 @@ import anyio
 from seer.errors import (
     InterfaceDiedError,
     RecordError,
-    SandboxLostError,
+    SandboxPausedError,
     SandboxStateError,
     SeerError,
 )
@@ -27,8 +28,12 @@ logger = logging.getLogger(__name__)
 
 STALLED = 120.0
 """Seconds without progress after which the end of a run no longer waits for its last calls."""
+OUTSTANDING = 5.0
+"""Seconds that the end of a run waits for calls that have not ended."""
 WEIGHTS = 10.0
 """Seconds that the end of a run waits for the hashes of models."""
+_PAUSED = 0.2
+"""Seconds between two looks at a paused sandbox."""
 _LARGE = 1 << 20
 
 
@@ -38,6 +43,7 @@ class Follow(Protocol):
     dropped: int
     lost: int
     why: str
+    running: Mapping[str, int]
 
     async def add(self, callers: Sequence[str]) -> int: ...
     def batches(self) -> AsyncIterator[list[tuple[int, dict[str, Any]]]]: ...
@@ -124,7 +130,13 @@ class CallCollector:
             )
             self._followers.append(follower)
             self._weights.append(asyncio.create_task(self._note_weights(item.gate, about)))
-        await asyncio.gather(*(follower.begin() for follower in self._followers))
+        # All of them, also if one fails: each may have a follow that `stop` must end.
+        begun = await asyncio.gather(
+            *(follower.begin() for follower in self._followers), return_exceptions=True
+        )
+        for problem in begun:
+            if problem is not None:
+                raise problem
 
     async def stop(self) -> str:
         """Record the remaining calls, then stop. Always ends, and is safe under cancellation.
@@ -178,8 +190,10 @@ class _Follower:
         self._seen = 0
         self._broken = ""
         self._left_out = 0
+        self._lost_before = 0
         self._news = asyncio.Event()
         self._kept: dict[str, str] = {}
+        self._opening: asyncio.Task[Follow] | None = None
         self._follow: Follow | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -187,8 +201,16 @@ class _Follower:
     def missing(self) -> str:
         """What is missing from the record, and why; empty if nothing is."""
         found: list[str] = []
-        if self._follow is not None and self._follow.lost:
-            found.append(f"{self._follow.lost} calls could not be recorded ({self._follow.why})")
+        follow = self._follow
+        if follow is not None and follow.lost:
+            found.append(f"{follow.lost} calls could not be recorded ({follow.why})")
+        if follow is not None and follow.running:
+            names = ", ".join(f"{name} ({count})" for name, count in follow.running.items())
+            found.append(f"calls had not ended {OUTSTANDING:g} s after the run: {names}")
+        if self._lost_before:
+            found.append(
+                f"{self._lost_before} calls were made before the gate knew that they belong here"
+            )
         if self._left_out:
             found.append(f"{self._left_out} items of streams were too large to be recorded")
         if self._broken:
@@ -197,16 +219,24 @@ class _Follower:
 
     async def begin(self) -> None:
         """Ask the gate to record the run's calls, and start to read them."""
-        callers = self._callers()
+        opening = self._gate.follow(self._callers(), prefix=self._followed.prefix)
+        self._opening = asyncio.ensure_future(opening)
+        # A run that is cancelled meanwhile does not cancel this: only the answer says which follow
+        # has to be ended.
+        await asyncio.wait([self._opening])
         try:
-            follow = await self._gate.follow(callers, prefix=self._followed.prefix)
-        except (SandboxLostError, SandboxStateError, InterfaceDiedError) as error:
+            follow = self._follow = self._opening.result()
+        except SandboxPausedError as error:
+            self._fail(f"the calls cannot be recorded: {error}")
+            return
+        except (SandboxStateError, InterfaceDiedError) as error:
             # Nothing can call this interface either.
             logger.info("no calls of %r are recorded: %s", self._gate.name, error)
             return
         except (SeerError, OSError) as error:
             self._fail(f"the calls cannot be recorded: {error}")
             return
+        self._task = asyncio.create_task(self._run(follow))
         if follow.dropped:
             logger.warning(
                 "%d calls of %r were made before this run began and are not in its record: a gate "
@@ -216,18 +246,28 @@ class _Follower:
                 self._gate.name,
             )
             self._record.update(calls_before={self._gate.name: follow.dropped})
-        self._follow = follow
-        self._task = asyncio.create_task(self._run(follow))
 
     async def finish(self) -> None:
-        """Wait until every call that was answered so far is recorded, then end the follow."""
-        follow, task = self._follow, self._task
-        if follow is None or task is None:
+        """Record every call that was made until now, then end the follow."""
+        if self._opening is None:
             return
+        await asyncio.wait([self._opening], timeout=STALLED)
+        if not self._opening.done():
+            self._opening.cancel()
+            return
+        if self._opening.exception() is not None:
+            return
+        follow, task = self._opening.result(), self._task
+        if task is None:
+            # It was cancelled while it began. The gate may have given it earlier calls already.
+            self._follow = follow
+            task = self._task = asyncio.create_task(self._run(follow))
         try:
             await self._take_rest(follow)
         except TimeoutError:
             self._fail(f"the gate gave nothing for {STALLED:g} s")
+        except SandboxPausedError as error:
+            self._fail(f"the last calls cannot be read: {error}")
         except (SeerError, OSError) as error:
             self._fail(f"the gate has ended before its last calls were taken: {error}")
         task.cancel()
@@ -244,8 +284,15 @@ class _Follower:
         async with asyncio.timeout(STALLED):
             late = self._callers()
             if late and (dropped := await follow.add(late)):
-                self._fail(f"{dropped} calls were made before the gate knew that they belong here")
+                self._lost_before = dropped
             end = await follow.flush()
+        patience = time.monotonic() + OUTSTANDING
+        pause = 0.01
+        while follow.running and time.monotonic() < patience:
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, 0.5)
+            async with asyncio.timeout(STALLED):
+                end = await follow.flush()
         while not self._broken and self._seen < end:
             self._news.clear()
             async with asyncio.timeout(STALLED):
@@ -267,16 +314,26 @@ class _Follower:
     async def _run(self, follow: Follow) -> None:
         """Take calls until cancelled, or until the gate or the record is gone."""
         try:
-            async for batch in follow.batches():
-                for after, line in batch:
-                    await self._take(follow, line)
-                    self._seen = after
-                    self._news.set()
+            while True:
+                try:
+                    await self._take_all(follow)
+                except SandboxPausedError:
+                    # Nothing is lost: the gate holds the calls until it runs again.
+                    await asyncio.sleep(_PAUSED)
         except RecordError as error:
             self._fail(str(error))
             self._on_failure(error)
         except (SeerError, OSError) as error:
             self._fail(f"the gate has ended before its last calls were taken: {error}")
+
+    async def _take_all(self, follow: Follow) -> None:
+        async for batch in follow.batches():
+            for after, line in batch:
+                # A batch that was interrupted comes again.
+                if after > self._seen:
+                    await self._take(follow, line)
+                    self._seen = after
+                    self._news.set()
 
     async def _take(self, follow: Follow, line: dict[str, Any]) -> None:
         for key in ("arguments", "result"):

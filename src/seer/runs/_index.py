@@ -10,15 +10,15 @@ import logging
 import os
 import sqlite3
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from seer.errors import ConfigError, RecordError
 from seer.events import ToolCall, parse_event
 from seer.runs._info import Status, read_info
-from seer.runs._places import runs_root
 from seer.runs._reader import Run
+from seer.runs._record import runs_root
 
 logger = logging.getLogger(__name__)
 
@@ -26,33 +26,9 @@ FILE = "index.sqlite"
 BUSY = 10.0
 """Seconds to wait for another process that brings the index up to date."""
 _VERSION = 2
-_COLUMNS = (
-    "run_id",
-    "name",
-    "status",
-    "provider",
-    "model",
-    "session",
-    "task",
-    "result",
-    "created",
-    "ended",
-    "turns",
-    "tool_calls",
-    "calls",
-    "tokens",
-    "cost_usd",
-    "score",
-    "lineage",
-)
-_SCHEMA = f"""
-CREATE TABLE runs ({", ".join(_COLUMNS)}, stamp, PRIMARY KEY (run_id)) WITHOUT ROWID;
-CREATE INDEX runs_created ON runs (created);
-CREATE INDEX runs_status ON runs (status);
-CREATE VIRTUAL TABLE words USING fts5 (run_id UNINDEXED, text, tokenize = "unicode61");
-PRAGMA user_version = {_VERSION};
-"""
-Order = Literal[
+_DAMAGE = ("no such table", "no such column", "vtable constructor failed", "Could not decode")
+"""Messages about damage that have no error code of their own."""
+SortKey = Literal[
     "created",
     "ended",
     "seconds",
@@ -67,7 +43,10 @@ Order = Literal[
     "model",
     "score",
 ]
-_ORDERS: dict[str, str] = {name: name for name in get_args(Order)} | {"seconds": "ended - created"}
+_ORDERS: dict[str, str] = {
+    **{name: name for name in get_args(SortKey)},
+    "seconds": "ended - created",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +72,9 @@ class RunSummary:
     lineage: str
     """The run that this one repeats or continues: `replay of 4f2a9c1b`; empty for most runs."""
 
+    def __repr__(self) -> str:
+        return f"<RunSummary {self.run_id}: {self.name}, {self.status}>"
+
     @property
     def short_id(self) -> str:
         """The end of the id, which `open_run` also accepts."""
@@ -102,6 +84,16 @@ class RunSummary:
     def seconds(self) -> float | None:
         """How long it took."""
         return None if self.ended is None else self.ended - self.created
+
+
+_COLUMNS = tuple(item.name for item in fields(RunSummary))
+_SCHEMA = f"""
+CREATE TABLE runs ({", ".join(_COLUMNS)}, stamp, PRIMARY KEY (run_id)) WITHOUT ROWID;
+CREATE INDEX runs_created ON runs (created);
+CREATE INDEX runs_status ON runs (status);
+CREATE VIRTUAL TABLE words USING fts5 (run_id UNINDEXED, text, tokenize = "unicode61");
+PRAGMA user_version = {_VERSION};
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,11 +128,14 @@ class RunIndex:
     def __init__(self, root: Path | str | None = None) -> None:
         self.root = runs_root(root)
 
+    def __repr__(self) -> str:
+        return f"<RunIndex of {str(self.root)!r}>"
+
     def list(
         self,
         where: RunFilter | None = None,
         *,
-        order: Order = "created",
+        order: SortKey = "created",
         descending: bool = True,
         limit: int = 50,
         offset: int = 0,
@@ -159,7 +154,7 @@ class RunIndex:
         self,
         where: RunFilter | None = None,
         *,
-        order: Order = "created",
+        order: SortKey = "created",
         descending: bool = True,
         limit: int = 50,
         offset: int = 0,
@@ -253,10 +248,12 @@ def _select(
 
 
 def _is_damaged(error: sqlite3.DatabaseError) -> bool:
-    """Whether the file is damaged or not an index, and not just busy or read-only."""
+    """Whether the file is damaged or not an index, and not just busy, read-only or out of space."""
     # The lower byte is the kind of error; the others are details.
-    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
-    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+    if code == sqlite3.SQLITE_ERROR:
+        return str(error).startswith(_DAMAGE)
+    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 def _up_to_date(path: Path, root: Path) -> sqlite3.Connection:
@@ -323,7 +320,9 @@ def _update(db: sqlite3.Connection, root: Path) -> None:
                 _insert(db, root, run_id, stamp=present[run_id])
         db.execute("COMMIT")
     except BaseException:
-        db.execute("ROLLBACK")
+        # SQLite has rolled back already if, for example, the disk is full.
+        if db.in_transaction:
+            db.execute("ROLLBACK")
         raise
 
 

@@ -16,8 +16,7 @@ from seer.runs._blobs import BlobStore, unpack
 from seer.runs._calls import GateCall
 from seer.runs._chain import read_chain
 from seer.runs._info import RunInfo, Status, read_info, read_json
-from seer.runs._places import runs_root
-from seer.runs._record import write_json
+from seer.runs._record import runs_root, write_json
 
 
 class Run:
@@ -195,6 +194,8 @@ class Run:
 def open_run(name: str | Path, root: Path | str | None = None) -> Run:
     """Open a run by its folder, its id, or the beginning or end of its id.
 
+    The last part of an id is its short id, of which the beginning is enough too.
+
     Raises:
         RunNotFoundError: No run matches, or several do.
     """
@@ -205,12 +206,17 @@ def open_run(name: str | Path, root: Path | str | None = None) -> Run:
     text = str(name)
     ids = [path.parent.name for path in where.glob("*/run.json")]
     exact = [item for item in ids if item == text]
-    fitting = exact or sorted(i for i in ids if text and (i.startswith(text) or i.endswith(text)))
+    fitting = exact or sorted(item for item in ids if text and _fits(text, item))
     if len(fitting) == 1:
         return Run(where / fitting[0])
     if fitting:
         raise RunNotFoundError(f"{text!r} fits several runs: {', '.join(fitting[:10])}")
-    raise RunNotFoundError(f"no run {text!r} in {where}; `seer runs` lists them")
+    raise RunNotFoundError(f"no run {text!r} in {where}; `seer runs list` lists them")
+
+
+def _fits(text: str, run_id: str) -> bool:
+    short = run_id.rpartition("-")[2]
+    return run_id.startswith(text) or run_id.endswith(text) or short.startswith(text)
 
 
 def _frame(rows: Iterator[dict[str, Any]]) -> Any:

@@ -48,6 +48,16 @@ _REASONS = {
 """By error number: why a record cannot be written, and what to do."""
 
 
+def new_run_id() -> str:
+    """A fresh id that sorts by time: `20261115-093000-4f2a9c1b`."""
+    return time.strftime("%Y%m%d-%H%M%S-", time.gmtime()) + os.urandom(4).hex()
+
+
+def runs_root(given: Path | str | None = None) -> Path:
+    """The folder that holds run folders: `given`, else `$SEER_RUNS`, else `./outputs/runs`."""
+    return Path(given or os.environ.get("SEER_RUNS") or Path("outputs") / "runs").absolute()
+
+
 class RunRecord:
     """The open record of one run. Methods may be called from any thread.
 

@@ -18,6 +18,7 @@ from seer._sync import run_sync
 from seer.errors import ResultError, UnknownFunctionError
 from seer.rpc.interface._load import Interface, load
 from seer.rpc.interface._schema import Function
+from seer.rpc.values._arrays import TensorBuffer
 from seer.rpc.values._codec import decode, encode, encode_call
 from seer.rpc.values._handles import Handle, HandleTable
 from seer.rpc.values._restore import Restorer
@@ -182,7 +183,10 @@ class LoadedInterface:
         return self._handles.add(cast("Handle[Any]", value)) if _is_handle(value) else None
 
     def _decode(self, text: bytes, buffers: list[Any], *, torch: bool = True) -> Any:
-        memory = [bytearray(memoryview(buffer)) for buffer in buffers]
+        memory = [
+            buffer.copied() if isinstance(buffer, TensorBuffer) else bytearray(memoryview(buffer))
+            for buffer in buffers
+        ]
         return decode(text, memory, torch=torch, extra={"handle": self._restore_handle})
 
     def _restore_handle(self, found: dict[str, Any]) -> Handle:

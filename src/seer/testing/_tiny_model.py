@@ -4,6 +4,8 @@ They load like any model of their architecture, generate nonsense, and need no d
 give equal models.
 """
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -55,7 +57,8 @@ def make_tiny_model(
         from transformers import AutoModelForCausalLM
     except ImportError as error:
         raise MissingExtraError(
-            "tiny models need torch and transformers; run: pip install 'seer-interp[interp]'"
+            "tiny models need torch and transformers; run: pip install 'seer-interp[interp]', "
+            "or run `seer demo` once"
         ) from error
     tokenizer = _train_tokenizer()
     config = _config(architecture, vocabulary=len(tokenizer), layers=layers, width=width)
@@ -67,9 +70,24 @@ def make_tiny_model(
         torch.random.set_rng_state(state)
     model.generation_config.pad_token_id = tokenizer.pad_token_id
     folder.mkdir(parents=True, exist_ok=True)
-    model.save_pretrained(folder)
+    with _no_progress_bar():
+        model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)  # pyright: ignore[reportUnknownMemberType]
     return folder
+
+
+@contextmanager
+def _no_progress_bar() -> Generator[None]:
+    """Without transformers' bar, which would be full at once."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def _train_tokenizer() -> "PreTrainedTokenizerFast":

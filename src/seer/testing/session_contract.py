@@ -158,7 +158,7 @@ class SessionContract(ABC):
     ) -> None:
         code = f"{self.say('before')}\n{self.sleep(600)}"
         async with asyncio.timeout(self.patience):
-            result = await session.aexec(code, timeout=1.5)
+            result = await session.aexec(code, timeout=4.0)
         assert result.status == "timeout"
         assert "before" in result.stdout
 

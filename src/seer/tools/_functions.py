@@ -29,13 +29,20 @@ _MOST_BYTES = 1 << 30
 """The limit for a stream, whose items are collected in this process before they are shown."""
 
 
-class _Made(NamedTuple):
+class _CitableCall(NamedTuple):
     """A call that its caller can cite."""
 
     call: str
     """The id at the gate, which is in the record."""
     function: str
     arguments: str
+    session: str
+
+
+class _Kept(NamedTuple):
+    """A call that runs or has ended, whose result its agent can get by id."""
+
+    task: asyncio.Task[ToolOutput]
     session: str
 
 
@@ -53,14 +60,14 @@ class FunctionTools:
         self._schema = schema
         self._gate = gate
         self._save_for = save_for
-        self._calls: OrderedDict[str, asyncio.Task[ToolOutput]] = OrderedDict()
+        self._calls: OrderedDict[str, _Kept] = OrderedDict()
         self._numbers = itertools.count(1)
         self._items: dict[str, int] = {}
         self._handles: OrderedDict[str, Handle] = OrderedDict()
         """The handles that the agent was shown; the gate drops a handle that nothing refers to."""
         # Several clients refuse two servers with a tool of the same name.
         self._result_name = self._free_name("result")
-        self._made: deque[_Made] = deque(maxlen=_KEPT_IDS)
+        self._made: deque[_CitableCall] = deque(maxlen=_KEPT_IDS)
 
     def tools(self) -> list[Tool]:
         """A tool for each function, one to get results later, and one for the ids of calls."""
@@ -75,9 +82,10 @@ class FunctionTools:
 
     async def aclose(self) -> None:
         """Cancel what still runs."""
-        for task in self._calls.values():
+        tasks = [kept.task for kept in self._calls.values()]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._calls.values(), return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         self._gate.close()
 
     def _tool(self, function: Function) -> Tool:
@@ -90,7 +98,7 @@ class FunctionTools:
             task = asyncio.create_task(
                 self._call(call_id, function, args, kwargs, session=context.session)
             )
-            self._remember(call_id, task)
+            self._remember(call_id, _Kept(task, context.session))
             try:
                 return await self._wait(call_id, PATIENCE, context)
             except asyncio.CancelledError:
@@ -115,8 +123,9 @@ class FunctionTools:
                 result_id: As the earlier call gave it.
                 wait: Seconds to wait at most.
             """
-            if result_id not in self._calls:
-                known = ", ".join(list(self._calls)[-5:]) or "none yet"
+            own = [key for key, kept in self._calls.items() if kept.session == context.session]
+            if result_id not in own:
+                known = ", ".join(own[-5:]) or "none yet"
                 raise ToolFailure(f"no result {result_id!r}; the latest are: {known}")
             return await self._wait(result_id, max(0.0, min(wait, 86_400.0)), context)
 
@@ -173,7 +182,7 @@ class FunctionTools:
             self._items.pop(call_id, None)
             told = json.dumps([args, kwargs], default=str, ensure_ascii=False)
             short = told if len(told) <= _SHOWN else f"{told[:_SHOWN]}..."
-            self._made.append(_Made(self._gate.last_call(), function.name, short, session))
+            self._made.append(_CitableCall(self._gate.last_call(), function.name, short, session))
         return await ValueText(call_id, self._save_for(session), self._keep).result(value)
 
     def _keep(self, handle: Handle) -> None:
@@ -182,7 +191,7 @@ class FunctionTools:
             self._handles.popitem(last=False)
 
     async def _wait(self, call_id: str, wait: float, context: ToolContext) -> ToolOutput:
-        task = self._calls[call_id]
+        task = self._calls[call_id].task
         start = time.monotonic()
         while not task.done():
             left = wait - (time.monotonic() - start)
@@ -194,11 +203,14 @@ class FunctionTools:
                 items = self._items.get(call_id)
                 said = f"{items} items so far" if items else ""
                 await context.report(time.monotonic() - start, said)
-        return await task
+        if task.cancelled():
+            # Awaiting it would look like a cancellation of this call too, which gets no answer.
+            return ToolOutput(text=f"{call_id} was cancelled", failed=True)
+        return task.result()
 
-    def _remember(self, call_id: str, task: asyncio.Task[ToolOutput]) -> None:
-        self._calls[call_id] = task
-        over = [key for key, old in self._calls.items() if old.done()]
+    def _remember(self, call_id: str, kept: _Kept) -> None:
+        self._calls[call_id] = kept
+        over = [key for key, old in self._calls.items() if old.task.done()]
         for key in over[: max(0, len(self._calls) - _KEPT)]:
             del self._calls[key]
 

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from seer.execution import CellInfo, NotebookSession
-from seer.tools._session import (
-    PATIENCE,
-    Progress,
-    checked_wait,
-    common_tools,
-    render,
-    wait_for,
-)
+from seer.tools._session import PATIENCE, check_wait, common_tools, render, run
 from seer.tools._tool import Tool, ToolContext, ToolOutput, typed_tool
 
 _SHOWN = 2000
@@ -20,14 +15,9 @@ _SHOWN = 2000
 def notebook_tools(session: NotebookSession) -> list[Tool]:
     """The tools of `session`."""
 
-    async def run(cell_id: str, wait: float, context: ToolContext) -> ToolOutput:
-        progress = Progress()
-        result_id = await session.asubmit_cell(cell_id, on_output=progress)
-        return render(
-            await wait_for(
-                session, result_id, wait=checked_wait(wait), context=context, progress=progress
-            )
-        )
+    async def result_of(cell_id: str, wait: float, context: ToolContext) -> ToolOutput:
+        submit = partial(session.asubmit_cell, cell_id)
+        return render(await run(session, submit, wait, context))
 
     async def add_code_cell(
         context: ToolContext, source: str, index: int | None = None, wait: float = PATIENCE
@@ -43,7 +33,8 @@ def notebook_tools(session: NotebookSession) -> list[Tool]:
             wait: Seconds to wait for its end. A cell that takes longer goes on running, and
                 get_result gives its result later.
         """
-        return await run(await session.aadd_cell(source, index=index), wait, context)
+        check_wait(wait)
+        return await result_of(await session.aadd_cell(source, index=index), wait, context)
 
     async def add_markdown_cell(source: str, index: int | None = None) -> ToolOutput:
         """Add a text cell (Markdown) to the notebook.
@@ -62,7 +53,7 @@ def notebook_tools(session: NotebookSession) -> list[Tool]:
             cell_id: The cell, as list_cells shows it.
             wait: Seconds to wait for its end.
         """
-        return await run(cell_id, wait, context)
+        return await result_of(cell_id, wait, context)
 
     async def edit_cell(
         context: ToolContext,
@@ -79,10 +70,11 @@ def notebook_tools(session: NotebookSession) -> list[Tool]:
             run_it: Whether to run it; text cells are never run.
             wait: Seconds to wait for its end.
         """
+        check_wait(wait)
         await session.aedit_cell(cell_id, source)
         kinds = {cell.cell_id: cell.kind for cell in await session.acells()}
         if run_it and kinds.get(cell_id) == "code":
-            return await run(cell_id, wait, context)
+            return await result_of(cell_id, wait, context)
         return ToolOutput(text=f"changed cell {cell_id}")
 
     async def delete_cell(cell_id: str) -> ToolOutput:

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from seer.execution import LocalSession
-from seer.tools._session import (
-    PATIENCE,
-    Progress,
-    checked_wait,
-    common_tools,
-    render,
-    wait_for,
-)
+from seer.tools._session import PATIENCE, common_tools, render, run
 from seer.tools._tool import Tool, ToolContext, ToolOutput, typed_tool
 
 
@@ -28,12 +23,6 @@ def python_tools(session: LocalSession) -> list[Tool]:
             wait: Seconds to wait for its end. Code that takes longer goes on running, and
                 get_result gives its result later.
         """
-        progress = Progress()
-        result_id = await session.asubmit(code, on_output=progress)
-        return render(
-            await wait_for(
-                session, result_id, wait=checked_wait(wait), context=context, progress=progress
-            )
-        )
+        return render(await run(session, partial(session.asubmit, code), wait, context))
 
     return [typed_tool(python), *common_tools(session)]

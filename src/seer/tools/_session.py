@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Protocol
 
+from seer.errors import SandboxLostError
 from seer.execution import ExecutionResult, Session, StreamText
 from seer.execution._result import Output
 from seer.tools._tool import Tool, ToolContext, ToolFailure, ToolOutput, typed_tool
@@ -16,7 +20,7 @@ _PAUSE = 0.5
 """Seconds between two messages about output."""
 
 
-class Progress:
+class LastLine:
     """Keeps the last line that an execution prints, for progress messages."""
 
     def __init__(self) -> None:
@@ -36,29 +40,42 @@ class Progress:
         return lines[-1].strip()[:200] if lines else ""
 
 
-async def wait_for(
-    session: Session,
-    result_id: str,
-    *,
-    wait: float,
-    context: ToolContext,
-    progress: Progress,
-    interrupts: bool = True,
-) -> ExecutionResult:
-    """The result, or the state of the work after `wait` seconds.
+class _Submit(Protocol):
+    """Starts work, and returns the id of its result."""
 
-    A client that cancels the call interrupts the work, unless it only asked for the result.
+    def __call__(self, *, on_output: Callable[[Output], None]) -> Awaitable[str]: ...
+
+
+async def run(
+    session: Session, submit: _Submit, wait: float, context: ToolContext
+) -> ExecutionResult:
+    """The result of new work, or its state after `wait` seconds.
+
+    A client that cancels the call interrupts the work.
     """
+    check_wait(wait)
+    progress = LastLine()
+    result_id = await submit(on_output=progress)
+    context.started(f"{session.name!r}: {result_id}", partial(_stop, session, result_id))
     try:
         return await _wait_and_report(session, result_id, wait, context, progress)
     except asyncio.CancelledError:
-        if interrupts:
-            await asyncio.shield(session.ainterrupt(result_id))
+        await asyncio.shield(session.ainterrupt(result_id))
         raise
 
 
+async def _stop(session: Session, result_id: str) -> bool:
+    """Interrupt work, or kill it if it goes on; returns whether it has ended."""
+    try:
+        await session.ainterrupt(result_id)
+        # Interrupted work that is queued ends when its turn comes, without having run.
+        return (await session.aresult(result_id)).status != "running"
+    except (LookupError, SandboxLostError):
+        return True  # its result was forgotten, or its machine is gone: it does not run
+
+
 async def _wait_and_report(
-    session: Session, result_id: str, wait: float, context: ToolContext, progress: Progress
+    session: Session, result_id: str, wait: float, context: ToolContext, progress: LastLine
 ) -> ExecutionResult:
     start = time.monotonic()
     if not context.wants_progress:
@@ -74,7 +91,7 @@ async def _wait_and_report(
 
 
 async def _wait_step(
-    session: Session, result_id: str, step: float, progress: Progress
+    session: Session, result_id: str, step: float, progress: LastLine
 ) -> ExecutionResult:
     """Wait for the end, for `step` seconds, or for output after a quiet time."""
     ended = asyncio.create_task(session.aresult(result_id, wait=step))
@@ -128,20 +145,14 @@ def common_tools(session: Session) -> list[Tool]:
             result_id: As an earlier call gave it, such as "e7"; by default the latest.
             wait: Seconds to wait at most.
         """
+        check_wait(wait)
         if result_id is None:
             latest = await session.aresult_ids()
             if not latest:
                 raise ToolFailure("nothing has run yet")
             result_id = latest[-1]
-        result = await wait_for(
-            session,
-            result_id,
-            wait=checked_wait(wait),
-            context=context,
-            progress=Progress(),
-            interrupts=False,
-        )
-        return render(result)
+        # A client that cancels this does not interrupt the work.
+        return render(await _wait_and_report(session, result_id, wait, context, LastLine()))
 
     async def read_output(result_id: str, offset: int = 0, length: int = 20_000) -> ToolOutput:
         """Read a part of everything that earlier work printed, also what was left out.
@@ -176,8 +187,11 @@ def common_tools(session: Session) -> list[Tool]:
     ]
 
 
-def checked_wait(wait: float) -> float:
-    """Check the number of seconds that a client wants to wait."""
+def check_wait(wait: float) -> None:
+    """Check the number of seconds that a client wants to wait, before anything is started.
+
+    Raises:
+        ToolFailure: It is negative, or more than a day.
+    """
     if not 0 <= wait <= 86_400:
         raise ToolFailure(f"wait={wait!r}: must be 0 to 86400 seconds")
-    return wait

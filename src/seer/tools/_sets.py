@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import shutil
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Protocol
 
@@ -46,11 +47,11 @@ def session_tools(session: Session) -> ToolSet:
     )
 
 
-async def interface_tools(served: ServedInterface) -> tuple[ToolSet, list[Closer]]:
+async def interface_tools(served: ServedInterface) -> tuple[ToolSet, Closer]:
     """The tools of a served interface, which are one caller and share its budget.
 
     Returns:
-        The tools, and what to close after their use, in this order.
+        The tools, and what closes them.
 
     Raises:
         GateError: The gate refuses to make a caller.
@@ -59,7 +60,10 @@ async def interface_tools(served: ServedInterface) -> tuple[ToolSet, list[Closer
     socket = await served.open_caller(f"{schema.name}-mcp")
     functions = FunctionTools(schema, connect(schema.name, socket.address), save_for)
     tools = ToolSet(name=schema.name, tools=functions.tools(), instructions=schema.doc)
-    return tools, [functions.aclose, socket.aclose]
+    opened = AsyncExitStack()  # the last one is closed first
+    opened.push_async_callback(socket.aclose)
+    opened.push_async_callback(functions.aclose)
+    return tools, opened.aclose
 
 
 def loading_tools(
@@ -73,24 +77,19 @@ def loading_tools(
 
     Args:
         name: What agents call the server.
-        known: The interface's schema when it was last served, to list its tools by meanwhile.
+        known: The interface's schema when it was last served; lists its tools until it is loaded.
         loading: Gives the interface.
         list_timeout: As for `LoadingTools`.
 
     Returns:
-        The tools, and what to close after their use.
+        The tools, and what closes them.
     """
-    closers: list[Closer] = []
+    opened = AsyncExitStack()
 
     async def load() -> ToolSet:
-        tools, to_close = await interface_tools(await loading)
-        closers.extend(to_close)
-        return tools
-
-    async def close() -> None:
-        await tools.close()
-        for closer in closers:
-            await closer()
+        found, close = await interface_tools(await loading)
+        opened.push_async_callback(close)
+        return found
 
     earlier = None
     if known is not None:
@@ -98,7 +97,8 @@ def loading_tools(
         functions = FunctionTools(known, connect(known.name, ""), save_for).tools()
         earlier = ToolSet(name=name, tools=functions, instructions=known.doc)
     tools = LoadingTools(name, earlier, load(), list_timeout=list_timeout)
-    return tools, close
+    opened.push_async_callback(tools.close)
+    return tools, opened.aclose
 
 
 def save_for(session_id: str) -> Save:

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from seer.execution import CliSession
 from seer.execution.shell._terminal import Terminal
-from seer.tools._session import (
-    PATIENCE,
-    Progress,
-    checked_wait,
-    common_tools,
-    render,
-    wait_for,
-)
+from seer.tools._session import PATIENCE, check_wait, common_tools, render, run
 from seer.tools._tool import Tool, ToolContext, ToolOutput, typed_tool
 
 
@@ -31,14 +26,10 @@ def shell_tools(session: CliSession) -> list[Tool]:
                 get_result gives its result later.
             background: Run it beside other commands and return at once.
         """
-        progress = Progress()
         if background:
-            result_id = await session.astart_job(command, on_output=progress)
+            result_id = await session.astart_job(command)
             return render(await session.aresult(result_id, wait=0.2))
-        result_id = await session.asubmit(command, on_output=progress)
-        result = await wait_for(
-            session, result_id, wait=checked_wait(wait), context=context, progress=progress
-        )
+        result = await run(session, partial(session.asubmit, command), wait, context)
         # A command may well mean something else than failure by its exit code.
         return render(result, failed=result.status == "died")
 
@@ -55,8 +46,8 @@ def shell_tools(session: CliSession) -> list[Tool]:
             command: The program to start.
             wait: Seconds to wait for it to show something.
         """
-        terminal = await session.aopen_terminal(command)
-        return await _look(terminal, wait)
+        check_wait(wait)
+        return await _look(await session.aopen_terminal(command), wait)
 
     async def terminal_write(terminal_id: str, text: str, wait: float = 1.0) -> ToolOutput:
         """Type into a terminal, and get what the program shows then.
@@ -66,6 +57,7 @@ def shell_tools(session: CliSession) -> list[Tool]:
             text: What to type; end a line with a newline, Ctrl-C is the character U+0003.
             wait: Seconds to wait for the program to show something.
         """
+        check_wait(wait)
         terminal = session.terminal(terminal_id)
         await terminal.awrite(text.replace("\n", "\r"))
         return await _look(terminal, wait)
@@ -77,6 +69,7 @@ def shell_tools(session: CliSession) -> list[Tool]:
             terminal_id: As terminal_open gave it.
             wait: Seconds to wait for it to show something.
         """
+        check_wait(wait)
         return await _look(session.terminal(terminal_id), wait)
 
     async def terminal_close(terminal_id: str) -> ToolOutput:
@@ -97,7 +90,7 @@ def shell_tools(session: CliSession) -> list[Tool]:
 
 
 async def _look(terminal: Terminal, wait: float) -> ToolOutput:
-    text = await terminal.aread(wait=min(checked_wait(wait), PATIENCE))
+    text = await terminal.aread(wait=min(wait, PATIENCE))
     ended = terminal.exit_code
     state = "running" if ended is None else f"ended with exit code {ended}"
     return ToolOutput(text=f"{text}\n[terminal {terminal.terminal_id}: {state}]")

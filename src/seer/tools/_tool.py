@@ -49,7 +49,13 @@ class ToolContext(Protocol):
         """Send the client a progress message."""
         ...
 
+    def started(self, name: str, stop: Stop) -> None:
+        """Note code that the call has started, because it can go on after the call."""
+        ...
 
+
+Stop = Callable[[], Coroutine[Any, Any, bool]]
+"""Stops code, and returns whether it has ended."""
 Handler = Callable[[Mapping[str, Any], ToolContext], Awaitable[ToolOutput]]
 
 

@@ -10,6 +10,7 @@ from datetime import date, time, timedelta
 from typing import Any, cast
 
 from seer.execution import Image
+from seer.execution._result import MAX_SIDE
 from seer.rpc.client import Handle
 from seer.tools._tool import ToolOutput
 
@@ -21,7 +22,6 @@ Keep = Callable[[Handle], None]
 
 TEXT_LIMIT = 100_000
 """Characters of one result; more is saved as a file."""
-_MAX_SIDE = 1568
 _FEW = 64
 """An array of at most this many numbers is shown whole."""
 
@@ -120,7 +120,7 @@ class ValueText:
     def _image(self, picture: Any) -> str:
         size = f"{picture.width}x{picture.height}"
         shown = picture.copy()
-        shown.thumbnail((_MAX_SIDE, _MAX_SIDE))
+        shown.thumbnail((MAX_SIDE, MAX_SIDE))
         if shown.mode not in ("1", "L", "LA", "P", "RGB", "RGBA"):
             shown = shown.convert("RGB")
         buffer = io.BytesIO()

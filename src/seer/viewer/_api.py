@@ -1,7 +1,7 @@
 """The HTTP API of the page: runs, one run and its parts. Everything is read through `seer.runs`.
 
-Handlers run in threads, because they only read files. `_guard` checks requests before they arrive
-here.
+Handlers run in threads, because they only read files; those that read a body are coroutines.
+`_server` checks requests before they arrive here, and answers a `SeerError` with `failure`.
 """
 
 import dataclasses
@@ -45,8 +45,6 @@ MOST_LINES = 100
 """Lines whose fragments one request asks for."""
 LARGEST = 256 * 1024 * 1024
 
-Handler = Callable[[Request], Response]
-
 _CONTROLS = {"stop", "conclude", "message", "limits", "approve"}
 """The actions that the page can request from a running run."""
 
@@ -65,18 +63,18 @@ class Api:
         """All routes."""
         run = "/api/runs/{run}"
         return [
-            _route("/api/about", self.about),
-            _route("/api/runs", self.runs),
-            _route("/api/sweep", self.sweep),
-            _route(run, self.run),
+            Route("/api/about", self.about, methods=["GET"]),
+            Route("/api/runs", self.runs, methods=["GET"]),
+            Route("/api/sweep", self.sweep, methods=["GET"]),
+            Route(run, self.run, methods=["GET"]),
             Route(run + "/stream", self.stream, methods=["GET"]),
-            _route(run + "/line", self.line),
-            _route(run + "/fragments", self.fragments),
-            _route(run + "/blob/{digest}", self.blob),
-            _route(run + "/artifact/{name:path}", self.artifact),
-            _route(run + "/notebook", self.notebook),
-            _route(run + "/verify", self.verify),
-            _route(run + "/claims", self.claims),
+            Route(run + "/line", self.line, methods=["GET"]),
+            Route(run + "/fragments", self.fragments, methods=["GET"]),
+            Route(run + "/blob/{digest}", self.blob, methods=["GET"]),
+            Route(run + "/artifact/{name:path}", self.artifact, methods=["GET"]),
+            Route(run + "/notebook", self.notebook, methods=["GET"]),
+            Route(run + "/verify", self.verify, methods=["GET"]),
+            Route(run + "/claims", self.claims, methods=["GET"]),
             Route("/api/difference", self.difference, methods=["POST"]),
             Route(run + "/share", self.share, methods=["POST"]),
             Route(run + "/control", self.control, methods=["POST"]),
@@ -133,15 +131,10 @@ class Api:
             }
         )
 
-    async def stream(self, request: Request) -> Response:
+    def stream(self, request: Request) -> Response:
         """Events and calls, from the given offsets on, for as long as the run goes on."""
-        try:
-            run = await anyio.to_thread.run_sync(self._open, request)
-            offsets: dict[Kind, int] = {
-                kind: _number(request.query_params, kind, 0) for kind in ("events", "calls")
-            }
-        except SeerError as error:
-            return _failure(error)
+        run = self._open(request)
+        offsets: dict[Kind, int] = {kind: _number(request.query_params, kind, 0) for kind in KINDS}
         return StreamingResponse(
             follow(run, offsets, closing=self._closing), media_type="application/x-ndjson"
         )
@@ -167,12 +160,9 @@ class Api:
 
     async def difference(self, request: Request) -> Response:
         """Two texts as fragments, with marked differences."""
-        try:
-            asked = _object(await request.body())
-            left, right = str(asked.get("left", "")), str(asked.get("right", ""))
-            return answer(await anyio.to_thread.run_sync(difference, left, right))
-        except SeerError as error:
-            return _failure(error)
+        asked = _object(await request.body())
+        left, right = str(asked.get("left", "")), str(asked.get("right", ""))
+        return answer(await anyio.to_thread.run_sync(difference, left, right))
 
     def blob(self, request: Request) -> Response:
         """The bytes of a large value."""
@@ -207,32 +197,26 @@ class Api:
 
     async def share(self, request: Request) -> Response:
         """The run as one redacted file; with `preview`, only the counts of removed values."""
-        try:
-            asked = _object(await request.body())
-            preview = bool(asked.pop("preview", False))
-            redaction = Redaction.from_json(asked)
+        asked = _object(await request.body())
+        preview = bool(asked.pop("preview", False))
+        redaction = Redaction.from_json(asked)
 
-            def make() -> Response:
-                page = shared_page(self._open(request), redaction)
-                if preview:
-                    return answer(page.report)
-                return Response(page.html.encode("utf-8"), media_type="application/octet-stream")
+        def make() -> Response:
+            page = shared_page(self._open(request), redaction)
+            if preview:
+                return answer(page.report)
+            return Response(page.html.encode("utf-8"), media_type="application/octet-stream")
 
-            return await anyio.to_thread.run_sync(make)
-        except SeerError as error:
-            return _failure(error)
+        return await anyio.to_thread.run_sync(make)
 
     async def control(self, request: Request) -> Response:
         """Change a running run."""
         if not self._allow_control:
             message = "this viewer only reads; start it with --allow-control to change runs"
             return answer({"error": message}, status=403)
-        try:
-            asked = _object(await request.body())
-            run = await anyio.to_thread.run_sync(self._open, request)
-            await anyio.to_thread.run_sync(_control, run, asked)
-        except SeerError as error:
-            return _failure(error)
+        asked = _object(await request.body())
+        run = await anyio.to_thread.run_sync(self._open, request)
+        await anyio.to_thread.run_sync(_control, run, asked)
         return answer({"ok": True})
 
     def _open(self, request: Request) -> Run:
@@ -249,17 +233,8 @@ class Api:
         return Run(running)
 
 
-def _route(path: str, handler: Handler) -> Route:
-    async def handle(request: Request) -> Response:
-        try:
-            return await anyio.to_thread.run_sync(handler, request)
-        except SeerError as error:
-            return _failure(error)
-
-    return Route(path, handle, methods=["GET"])
-
-
-def _failure(error: SeerError) -> Response:
+async def failure(request: Request, error: Exception) -> Response:
+    """Answer an error whose message is for people."""
     status = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 409)
     return answer({"error": str(error)}, status=status)
 

@@ -28,7 +28,6 @@ MOST_BLOBS = 48 * 1024 * 1024
 """Bytes of large values that one file contains; further values are left out and counted."""
 FORMATTED = 16 * 1024 * 1024
 """Bytes of each record that get fragments; lines after them are shown as plain text."""
-_IMAGES = "image/"
 # Host and process of a run are useless to others or reveal too much, and hashes of removed values
 # would let somebody guess them.
 _PRIVATE = frozenset({"writer", "program", "notebook", "events_head", "calls_head"})
@@ -68,6 +67,16 @@ def share(run: Run | Path | str, path: Path | str, *, redact: Redaction | None =
 
 def shared_page(run: Run, redaction: Redaction) -> SharedPage:
     """The run as a page; see `share`."""
+    try:
+        return _shared_page(run, redaction)
+    except RecursionError as error:
+        raise RecordError(
+            f"{run.run_id} has values that are nested too deeply to be shared; leave out their "
+            "fields, or the field `notebook`"
+        ) from error
+
+
+def _shared_page(run: Run, redaction: Redaction) -> SharedPage:
     scrubber = Scrubber(redaction, folder=run.info.program.cwd)
     packing = _Packing(run, scrubber)
     lines: list[dict[str, Any]] = []
@@ -148,7 +157,7 @@ class _Packing:
         if isinstance(value, dict):
             kept: dict[str, Any] = {}
             for key, item in cast("dict[str, Any]", value).items():
-                if key.startswith(_IMAGES):
+                if key.startswith("image/"):
                     self._scrubber.counts["images"] += 1
                 else:
                     kept[key] = self._without_images(item)

@@ -69,7 +69,8 @@ def line_fragments(kind: str, body: Mapping[str, Any], read_blob: ReadBlob) -> F
     content = body.get("content")
     if isinstance(content, list):
         for index, block in enumerate(cast("list[Any]", content)):
-            text = _text(cast("dict[str, Any]", block).get("text"), read_blob) if block else None
+            given = cast("dict[str, Any]", block) if isinstance(block, dict) else {}
+            text = _text(given.get("text"), read_blob)
             if text and _json(text):
                 found[f"content.{index}"] = code(text, "json")
     found |= _pairs(body.get("structured"))
@@ -93,7 +94,7 @@ def _of_cell(cell: Any) -> Fragments:
     if not isinstance(cell, dict):
         return {}
     given = cast("dict[str, Any]", cell)
-    source = joined(given.get("source"))
+    source = _joined(given.get("source"))
     kind = given.get("cell_type")
     found: Fragments = {}
     if kind != "raw":
@@ -107,15 +108,17 @@ def _of_cell(cell: Any) -> Fragments:
 
 
 def _of_output(data: dict[str, Any]) -> Fragment | None:
-    markup = joined(data.get("text/html"))
+    markup = _joined(data.get("text/html"))
     if markup:
         return sanitized(markup) if len(markup) <= 3 * LONGEST else None
-    return markdown(joined(data.get("text/markdown")))
+    return markdown(_joined(data.get("text/markdown")))
 
 
-def joined(value: Any) -> str:
-    """A notebook's text, which is a string or a list of lines."""
-    return "".join(map(str, cast("list[Any]", value))) if isinstance(value, list) else value or ""
+def _joined(value: Any) -> str:
+    """A notebook's text, which is a string or a list of lines; empty for anything else."""
+    if isinstance(value, list):
+        return "".join(map(str, cast("list[Any]", value)))
+    return value if isinstance(value, str) else ""
 
 
 def _pairs(value: Any, path: str = "", depth: int = 0) -> Fragments:

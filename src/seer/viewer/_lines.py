@@ -6,7 +6,7 @@ line when a person wants to see it. The vendor's own message (`raw`) is left out
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal, cast
 
 from seer.runs import Run
@@ -20,24 +20,6 @@ WHOLE = 64 * 1024
 _ITEMS = 64
 _DEPTH = 12
 _TEXT = 8 * 1024
-
-
-def read_lines(run: Run, kind: Kind, *, after: int, budget: int) -> Iterator[dict[str, Any]]:
-    """Lines from an offset on, until about `budget` characters are reached.
-
-    Each has `at` and `next` (offsets), and `body`.
-
-    Raises:
-        RecordError: A line cannot be read.
-    """
-    at = after
-    for end, body in run.lines(kind, after=after):
-        line = {"kind": kind, "at": at, "next": end, "body": slim(body, end - at)}
-        budget -= min(end - at, WHOLE)
-        at = end
-        yield line
-        if budget <= 0:
-            return
 
 
 def described(run: Run) -> dict[str, Any]:

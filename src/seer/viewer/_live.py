@@ -17,17 +17,18 @@ import anyio.to_thread
 from seer.errors import RecordError
 from seer.runs import Run
 from seer.viewer._json import dump
-from seer.viewer._lines import Kind, described, read_lines
+from seer.viewer._lines import WHOLE, Kind, described, slim
 
 LOOK = 0.25
 """Seconds between two looks at a running run."""
 BEAT = 10.0
 """Seconds after which an empty line keeps the connection alive."""
 _BATCH = 512 * 1024
+"""About how many characters of each file one look takes."""
 
 
 @dataclass
-class Follower:
+class RunTail:
     """The position of one reader in one run."""
 
     run: Run
@@ -54,10 +55,15 @@ class Follower:
 
     def _news_of(self, kind: Kind) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
+        at, budget = self.offsets[kind], _BATCH
         try:
-            for line in read_lines(self.run, kind, after=self.offsets[kind], budget=_BATCH):
-                found.append(line)
-                self.offsets[kind] = line["next"]
+            for end, body in self.run.lines(kind, after=at):
+                line = slim(body, end - at)
+                found.append({"kind": kind, "at": at, "next": end, "body": line})
+                budget -= min(end - at, WHOLE)
+                self.offsets[kind] = at = end
+                if budget <= 0:
+                    break
         except RecordError as error:
             self.broken.add(kind)
             found.append({"kind": "broken", "file": kind, "message": str(error)})
@@ -79,13 +85,13 @@ async def follow(
     run: Run, offsets: dict[Kind, int], *, closing: Callable[[], bool]
 ) -> AsyncGenerator[bytes, None]:
     """The stream, as lines of JSON."""
-    follower = Follower(run, offsets)
+    tail = RunTail(run, offsets)
     spoken = time.monotonic()
     while not closing():
         # Read before the look, so that everything that a run wrote before its end is seen.
-        over = follower.over
+        over = tail.over
         try:
-            found = await anyio.to_thread.run_sync(follower.look)
+            found = await anyio.to_thread.run_sync(tail.look)
         except (OSError, RecordError) as error:
             yield _line({"kind": "gone", "message": f"the run cannot be read any more: {error}"})
             return

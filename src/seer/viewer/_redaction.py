@@ -93,7 +93,9 @@ class Scrubber:
 
     def text(self, text: str) -> str:
         """A text without secrets and paths."""
-        text = self._count("secrets", lambda: self._named.redact(text), text)
+        named = self._named.redact(text)
+        self.counts["secrets"] += named.count(MARK) - text.count(MARK)
+        text = named
         if self._short is not None:
             text = self._replace("secrets", self._short, MARK, text)
         text = self._replace("secrets", _SHAPES, MARK, text)
@@ -149,8 +151,3 @@ class Scrubber:
         text, count = pattern.subn(by, text)
         self.counts[kind] += count
         return text
-
-    def _count(self, kind: str, change: Callable[[], str], before: str) -> str:
-        after = change()
-        self.counts[kind] += after.count(MARK) - before.count(MARK)
-        return after

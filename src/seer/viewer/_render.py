@@ -93,13 +93,13 @@ def markdown(text: str) -> Fragment | None:
 
 
 @lru_cache(maxsize=1024)
-def plain_line(text: str, longest: int = 160) -> str:
+def plain_line(text: str) -> str:
     """The first line with text of a Markdown text, without its markup."""
     for line in text[:4_000].splitlines():
         marked = _renderer().renderInline(_encodable(_BLOCK_MARK.sub("", line, count=1)[:1_000]))
         said = " ".join(_said(sanitized(marked)).split())
         if said.strip("-=_*|:` "):
-            return said if len(said) <= longest else said[: longest - 1] + "…"
+            return said if len(said) <= 160 else said[:159] + "…"
     return ""
 
 

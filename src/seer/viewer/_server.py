@@ -1,4 +1,4 @@
-"""Starts and ends the viewer's server."""
+"""Starts and ends the viewer's server, and checks every request."""
 
 import contextlib
 import logging
@@ -7,29 +7,57 @@ import secrets
 import tempfile
 import threading
 import webbrowser
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Self
 
 from starlette.applications import Starlette
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from seer._loopback import HOST, LoopbackServer
+from seer._loopback import HOST, LoopbackServer, has_token, refusal
 from seer._redact import register_secrets
 from seer._sync import run_sync
 from seer._transient import remove_at_end
 from seer.console import say
-from seer.errors import ConfigError
+from seer.errors import ConfigError, SeerError
 from seer.runs import runs_root
-from seer.viewer._api import Api
+from seer.viewer._api import Api, failure
 from seer.viewer._assets import assets
-from seer.viewer._guard import Guard
 from seer.viewer._json import answer
 from seer.viewer._sweeps import runs_of
 
 logger = logging.getLogger(__name__)
+
+_POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' blob:",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        # With no policy allowed, no text can become markup or code in the page at all.
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
+    )
+)
+_HEADERS: Mapping[str, str] = {
+    "content-security-policy": _POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "x-frame-options": "DENY",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+    "cache-control": "no-store",
+}
+_MAX_BODY = 256 * 1024
 
 
 class Viewer:
@@ -67,7 +95,7 @@ class Viewer:
 
     async def _open(self) -> None:
         self._closing = False
-        guarded = Guard(self._application(), token=self.token)
+        guarded = _Guard(self._application(), token=self.token)
         self._server = await LoopbackServer.open(guarded, self.port)
         self.port = self._server.port
 
@@ -82,8 +110,60 @@ class Viewer:
         )
         return Starlette(
             routes=[*api.routes(), Route("/{path:path}", _asset, methods=["GET"])],
-            exception_handlers={Exception: _failed},
+            exception_handlers={SeerError: failure, Exception: _failed},
         )
+
+
+class _Guard:
+    """Checks every request before the application gets it, and adds headers to every response.
+
+    The server listens on loopback. Other users of the machine can connect to it, and so can any web
+    site through the user's own browser. A request must therefore name a loopback host, which stops
+    DNS rebinding, must not come from another origin, and must carry the token unless it asks for
+    one of the page's own files. The token travels only in an `Authorization` header, which no other
+    site can make a browser send. There are no cookies. Every response forbids the browser to run,
+    frame or guess the type of anything that is not the viewer's own.
+    """
+
+    def __init__(self, app: ASGIApp, *, token: str) -> None:
+        self._app = app
+        self._token = token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Forward a request, or refuse it."""
+        if scope["type"] != "http":
+            return  # no websockets
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers[name] = value
+            await send(message)
+
+        problem = self._refuse(str(scope["path"]), Headers(scope=scope))
+        if problem is None:
+            await self._app(scope, receive, send_guarded)
+            return
+        status, message = problem
+        response = answer({"error": message}, status=status)
+        await response(scope, receive, send_guarded)
+
+    def _refuse(self, path: str, headers: Headers) -> tuple[int, str] | None:
+        problem = refusal(headers)
+        if problem is not None:
+            return problem
+        # Other sites may link to the page; only the page itself requests everything else.
+        link = path == "/" and headers.get("sec-fetch-mode") == "navigate"
+        if headers.get("sec-fetch-site", "none") not in {"same-origin", "none"} and not link:
+            return 403, "requests from other sites are not answered"
+        size = headers.get("content-length", "0")
+        if not size.isdigit() or int(size) > _MAX_BODY or "transfer-encoding" in headers:
+            return 413, f"a request has at most {_MAX_BODY} bytes, and says how many"
+        public = path == "/" or path.removeprefix("/") in assets()
+        if not public and not has_token(headers, self._token):
+            return 401, "the token is missing or wrong; use the whole address that Seer printed"
+        return None
 
 
 async def _failed(request: Request, error: Exception) -> Response:
@@ -127,29 +207,30 @@ def serve(
         say(f"Runs in {viewer.runs_folder}:\n  {url}\nCtrl-C ends the viewer.")
         with contextlib.ExitStack() as stack:
             if open_browser:
-                webbrowser.open(stack.enter_context(_doorstep(viewer.runs_folder, url)).as_uri())
+                file = stack.enter_context(_redirect_file(viewer.runs_folder, url))
+                webbrowser.open(file.as_uri())
             with contextlib.suppress(KeyboardInterrupt):
                 threading.Event().wait()
 
 
 @contextlib.contextmanager
-def _doorstep(runs: Path, url: str) -> Generator[Path, None, None]:
+def _redirect_file(runs: Path, url: str) -> Generator[Path, None, None]:
     """A file that only this user can read, and that redirects to the page.
 
     Every user of the machine can see a browser's arguments in the list of processes, so the browser
     gets the address of this file.
     """
     try:
-        path = _write_doorstep(url, runs)
+        path = _write_redirect(url, runs)
     except OSError:  # a folder that is read-only, or on a full disk
-        path = _write_doorstep(url, None)
+        path = _write_redirect(url, None)
     try:
         yield path
     finally:
         path.unlink(missing_ok=True)
 
 
-def _write_doorstep(url: str, folder: Path | None) -> Path:
+def _write_redirect(url: str, folder: Path | None) -> Path:
     number, name = tempfile.mkstemp(prefix="viewer-", suffix=".html", dir=folder)
     path = Path(name)
     # Closing the terminal's window ends the viewer.

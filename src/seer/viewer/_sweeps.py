@@ -8,9 +8,8 @@ from typing import Any
 
 from seer.errors import MissingExtraError
 from seer.sweeps import SweepResult, read_sweep, summarize
+from seer.sweeps._results import FILE
 from seer.sweeps._summary import Group
-
-FILE = "sweep.json"
 
 
 def runs_of(folder: Path) -> Path:

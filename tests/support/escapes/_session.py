@@ -225,10 +225,10 @@ def _connect(address: str) -> socket.socket:
         gate = socket.socket(socket.AF_UNIX)
         gate.connect(rest)
         return gate
-    with socket.socket(fileno=os.dup(int(rest))) as door:
-        door.setblocking(True)
-        door.send(b"c")
-        _, fds, _, _ = socket.recv_fds(door, 16, 1)
+    with socket.socket(fileno=os.dup(int(rest))) as connector:
+        connector.setblocking(True)
+        connector.send(b"c")
+        _, fds, _, _ = socket.recv_fds(connector, 16, 1)
     return socket.socket(fileno=fds[0])
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tests.support.containers import Container, ContainerSpec, Layer, LayerStore
 from tests.support.containers.errors import ContainerError
+from tests.support.ports import reserve_port
 from tests.support.runpod_cloud._graphql import Json, QueryError
 
 _ALPHABET = string.ascii_lowercase + string.digits
@@ -90,6 +91,8 @@ class Pod:
     gpu: GpuType | None
     price: float
     key: str
+    held: socket.socket
+    """Keeps its port for it, also while its SSH server is not there yet or starts again."""
     port: int
     created: float = field(default_factory=time.time)
     started: float = 0.0
@@ -174,15 +177,15 @@ class Pods:
         number = count if isinstance(count, int) else 1
         secure = request.get("cloudType") == "SECURE"
         unit = 0.0 if gpu is None else gpu.secure_price if secure else gpu.community_price
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            port: int = probe.getsockname()[1]
+        held = reserve_port()
         pod = Pod(
             "".join(secrets.choice(_ALPHABET) for _ in range(14)),
             request,
             gpu,
             unit * number if gpu is not None else 0.12,
             f"rpa_{secrets.token_hex(20)}",
-            port,
+            held,
+            held.getsockname()[1],
         )
         self.by_id[pod.id] = pod
         task = asyncio.create_task(self._live(pod))
@@ -201,6 +204,7 @@ class Pods:
         except ContainerError:
             pod.status = "EXITED"
         finally:
+            pod.held.close()
             pod.ended.set()
 
     async def _run(self, pod: Pod) -> None:

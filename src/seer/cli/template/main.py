@@ -1,7 +1,7 @@
 """NAME: an agent asks a model, through two functions, which pronoun it expects after a profession.
 
-seer run main.py                   with the scripted agent of steps.toml: no key, no GPU
-SEER_AGENT=claude seer run main.py with a real one (set its key)
+seer run                   with the scripted agent of steps.toml: no key, no GPU
+seer run --agent claude    with a real one (set its key)
 """
 
 import asyncio

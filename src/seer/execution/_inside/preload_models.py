@@ -8,8 +8,8 @@ def load_models(wanted: str) -> dict[str, Any]:
     """Load each model and its tokenizer.
 
     Args:
-        wanted: JSON: a list of `{"name": variable, "path": folder, "base": folder or null,
-            "known_as": the model's name, or what a hidden one is called}`.
+        wanted: JSON: a list of `{"name": variable, "tokenizer": variable, "path": folder,
+            "base": folder or null, "known_as": the model's name, or what a hidden one is called}`.
 
     Returns:
         The variables by name.
@@ -30,15 +30,8 @@ def load_models(wanted: str) -> dict[str, Any]:
             # Its hub id, which libraries use to find a model's settings.
             model.config._name_or_path = entry["known_as"]
         variables[entry["name"]] = model.eval()
-        variables[tokenizer_name(entry["name"])] = library.AutoTokenizer.from_pretrained(base)
+        variables[entry["tokenizer"]] = library.AutoTokenizer.from_pretrained(base)
     return variables
-
-
-def tokenizer_name(name: str) -> str:
-    """The variable that holds the tokenizer of the model in `name`."""
-    if name == "model" or name.startswith("model_"):
-        return name.replace("model", "tokenizer", 1)
-    return f"{name}_tokenizer"
 
 
 def _placement() -> dict[str, Any]:

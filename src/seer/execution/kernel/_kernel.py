@@ -11,12 +11,13 @@ import signal
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from seer.errors import ProtocolError, SandboxLostError, SandboxStateError, StartError
-from seer.execution._capture import Capture
+from seer.execution._capture import Capture, tidy
+from seer.execution._result import ExecutionError
 from seer.execution._sockets import connect_in_machine
 from seer.execution.kernel._messages import Message, Signer
-from seer.execution.kernel._publish import publish
 from seer.execution.kernel._zmtp import ZmtpConnection
 from seer.providers import Machine, Process
 
@@ -28,6 +29,12 @@ _READY = b"seer-kernel-ready\n"
 _LATE = 8
 """The number of ended executions whose threads can still print into their results."""
 _SHELL, _IOPUB = "z-1", "z-2"
+_MAX_FORMS = 20
+_MAX_NAME = 200
+"""Characters of a form's or a display's name."""
+_MAX_FRAMES = 100
+_MAX_TRACEBACK = 100_000
+_MAX_MESSAGE = 10_000
 
 
 class KernelDied(Exception):
@@ -180,7 +187,7 @@ class Kernel:
     async def _connect(self, machine: Machine, folder: str) -> None:
         self._spawn(self._watch_output())
         self._spawn(self._watch_exit())
-        await self._first(self._ready)
+        await self._wait_for(self._ready)
         try:
             self._iopub = await self._open(machine, f"{folder}/{_IOPUB}", "SUB")
             await self._iopub.subscribe()
@@ -204,7 +211,7 @@ class Kernel:
             await self._shell.send(frames)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(0.25):
-                    await self._first(event)
+                    await self._wait_for(event)
                     self._infos.clear()
                     return
 
@@ -292,7 +299,7 @@ class Kernel:
             async with asyncio.timeout(2):
                 await self._dead.wait()
 
-    async def _first(self, event: asyncio.Event) -> None:
+    async def _wait_for(self, event: asyncio.Event) -> None:
         """Wait for `event`, or raise when the kernel dies first."""
         waits = [asyncio.ensure_future(event.wait()), asyncio.ensure_future(self._dead.wait())]
         try:
@@ -321,6 +328,73 @@ class Kernel:
 
     def _spawn(self, coroutine: Coroutine[object, object, None]) -> None:
         self._tasks.append(asyncio.create_task(coroutine))
+
+
+def publish(message: Message, capture: Capture) -> None:
+    """Add what the kernel publishes while a cell runs to the cell's output.
+
+    Every type is checked; a message that breaks the protocol is ignored.
+    """
+    content = message.content
+    match message.kind:
+        case "stream":
+            text = content.get("text")
+            if isinstance(text, str):
+                capture.stream("stderr" if content.get("name") == "stderr" else "stdout", text)
+        case "display_data":
+            capture.rich(_forms(content), display_id=_display_id(content))
+        case "execute_result":
+            capture.rich(_forms(content), is_result=True, display_id=_display_id(content))
+        case "update_display_data":
+            capture.update(_forms(content), _display_id(content))
+        case "error":
+            capture.fail(_error(content))
+        case "clear_output":
+            capture.clear()
+        case "execute_input":
+            count = content.get("execution_count")
+            if isinstance(count, int):
+                capture.execution_count = count
+        case _:
+            pass
+
+
+def _forms(content: Mapping[str, object]) -> dict[str, str]:
+    data = _dict(content.get("data"))
+    forms: dict[str, str] = {}
+    for mime, value in list(data.items())[:_MAX_FORMS]:
+        if len(mime) > _MAX_NAME:
+            continue
+        if isinstance(value, str):
+            forms[mime] = value
+        elif isinstance(value, list):
+            pieces = cast("list[object]", value)
+            if all(isinstance(piece, str) for piece in pieces):
+                forms[mime] = "".join(cast("list[str]", pieces))
+        elif isinstance(value, dict):
+            forms[mime] = json.dumps(value)
+    return forms
+
+
+def _display_id(content: Mapping[str, object]) -> str:
+    value = _dict(content.get("transient")).get("display_id")
+    return value if isinstance(value, str) and len(value) <= _MAX_NAME else ""
+
+
+def _error(content: Mapping[str, object]) -> ExecutionError:
+    name, message = content.get("ename"), content.get("evalue")
+    lines = content.get("traceback")
+    frames = cast("list[object]", lines)[:_MAX_FRAMES] if isinstance(lines, list) else []
+    text = "\n".join(frame for frame in frames if isinstance(frame, str))
+    return ExecutionError(
+        name=tidy(name[:200]) if isinstance(name, str) else "Error",
+        message=tidy(message[:_MAX_MESSAGE]) if isinstance(message, str) else "",
+        traceback=tidy(text[-_MAX_TRACEBACK:]).strip("\n"),
+    )
+
+
+def _dict(value: object) -> dict[str, object]:
+    return cast("dict[str, object]", value) if isinstance(value, dict) else {}
 
 
 def describe_exit(what: str, code: int) -> str:

@@ -14,7 +14,7 @@ from seer.errors import ProtocolError
 
 _DELIMITER = b"<IDS|MSG>"
 _VERSION = "5.3"
-_HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
+_LONE_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +87,7 @@ class Signer:
 def _mapping(data: bytes) -> dict[str, object]:
     try:
         value: object = json.loads(data.decode(errors="replace"))
-        if _HALF_CHARACTER.search(data):
+        if _LONE_SURROGATE.search(data):
             # A lone surrogate cannot be encoded as UTF-8, so it can be neither stored nor sent.
             text = json.dumps(value, ensure_ascii=False).encode(errors="replace")
             value = json.loads(text)

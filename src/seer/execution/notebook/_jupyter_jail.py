@@ -17,11 +17,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from seer._places import package_folders
 from seer.errors import IsolationUnavailableError, MissingExtraError
 from seer.isolation import (
     JAIL_UIDS,
     Backend,
-    Limits,
+    JailLimits,
     Mount,
     Policy,
     choose,
@@ -33,15 +34,15 @@ from seer.isolation import (
 logger = logging.getLogger(__name__)
 
 _MODULE = ("-m", "seer.execution.notebook.jupyter")
-_MODULES = ("kernel/_images.py", "notebook/_edits.py", "_result.py")
-"""Modules that they import from outside their own folder."""
+_MODULES = ("notebook/_edits.py", "_result.py")
+"""Modules outside its own folder that the server imports."""
 _HOME = "/jupyter/home"
 _PYTHON = "/jupyter/python"
 _LAB = "/jupyter/lab"
 _EXTENSIONS = ("@jupyter/collaboration-extension", "@jupyter/docprovider-extension")
 """The extensions that JupyterLab needs for shared editing. Other installed extensions are not
 loaded: some run code that a kernel sends (widgets), some act on the host (git, system monitors)."""
-_LIMITS = Limits(processes=256, open_files=4096, file_size=1 << 30)
+_LIMITS = JailLimits(processes=256, open_files=4096, file_size=1 << 30)
 _UID = JAIL_UIDS[2]
 
 
@@ -102,7 +103,7 @@ def _jailed(home: Path, code: Path, *, share: Path, backend: Backend) -> Spawn:
     _link_extensions(home, "/jupyter/labextensions")
     for path in (home, *home.rglob("*")):
         hand_over(path)
-    sites = [Mount(site, f"/jupyter/site-{i}") for i, site in enumerate(_sites())]
+    sites = [Mount(site, f"/jupyter/site-{i}") for i, site in enumerate(package_folders())]
     mounts = (
         *interpreter_mounts(_PYTHON, backend),
         *sites,
@@ -153,13 +154,7 @@ def _environment(home: str) -> dict[str, str]:
 def _copy_code(code: Path) -> None:
     """The few modules of Seer that the server needs, in packages that are empty otherwise."""
     here = Path(__file__).parents[1]
-    for name in (
-        ".",
-        "execution",
-        "execution/kernel",
-        "execution/notebook",
-        "execution/notebook/jupyter",
-    ):
+    for name in (".", "execution", "execution/notebook", "execution/notebook/jupyter"):
         package = code / "seer" / name
         package.mkdir(parents=True, exist_ok=True)
         (package / "__init__.py").touch()
@@ -179,15 +174,9 @@ def _link_extensions(home: Path, installed: str) -> None:
         link.symlink_to(f"{installed}/{name}")
 
 
-def _sites() -> list[Path]:
-    """The folders of installed packages, in the order of the import path."""
-    folders = (Path(entry) for entry in sys.path)
-    return [f for f in folders if f.name in ("site-packages", "dist-packages") and f.is_dir()]
-
-
 def _share() -> Path:
     """The folder of JupyterLab's page."""
-    for site in _sites():
+    for site in package_folders():
         share = site.parents[2] / "share" / "jupyter"
         if (share / "lab" / "static" / "index.html").is_file():
             return share

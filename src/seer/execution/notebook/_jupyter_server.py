@@ -8,16 +8,16 @@ import importlib.util
 import itertools
 import json
 import logging
-import os
 import secrets
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from seer._redact import register_secrets
 from seer._sockets import Acceptor, connect_in_thread
+from seer._unix_sockets import listen
 from seer.errors import MissingExtraError, SandboxLostError, StartError
 from seer.execution._sockets import SocketChannel, connect_path, relay
 from seer.execution.notebook._edits import Edit, Notebook
@@ -45,7 +45,7 @@ _BROKEN = (
 """The exceptions that a malformed message of the server causes."""
 
 Connect = Callable[[int], Awaitable[Channel]]
-OnEvent = Callable[[str], Awaitable[object]]
+OnEvent = Callable[[str], Coroutine[Any, Any, object]]
 
 
 def check_extra() -> None:
@@ -80,7 +80,7 @@ class JupyterServer:
         self._listening: asyncio.Task[None] | None = None
         self._logging: asyncio.Task[None] | None = None
         self._log = bytearray()
-        self._event: asyncio.Future[object] | None = None
+        self._event: asyncio.Task[object] | None = None
         self._over = False
         self.url = ""
 
@@ -142,7 +142,7 @@ class JupyterServer:
         try:
             return checked_notebook((await self._ask({})).get("notebook"))
         except ValueError as error:
-            raise SandboxLostError(f"the Jupyter server gave no notebook: {error}") from None
+            raise await self._lose(f"gave no notebook: {error}") from None
 
     @property
     def is_alive(self) -> bool:
@@ -164,22 +164,17 @@ class JupyterServer:
         if self._logging is not None:
             # Its last output. A process that it left behind could keep the pipe open.
             await asyncio.wait({self._logging}, timeout=1)
-        for task in list(self._tasks):
+        # An event of the person can lead here: it is not its own end.
+        tasks = self._tasks - {asyncio.current_task()}
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         for acceptor in self._acceptors:
             await acceptor.close()
 
     def _kernel_socket(self, number: int) -> socket.socket:
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        folder = os.open(self._home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            # Through the folder's descriptor, because a socket's address is at most 107 bytes.
-            listener.bind(f"/proc/self/fd/{folder}/k-{number}")
-        finally:
-            os.close(folder)
+        listener = listen(self._home / f"k-{number}", 16)
         hand_over(self._home / f"k-{number}")
-        listener.listen(16)
         return listener
 
     def _offer(self, listener: socket.socket, reach: Callable[[], Awaitable[Channel]]) -> None:
@@ -257,7 +252,7 @@ class JupyterServer:
             self._ready.set_result(None)
         elif "event" in message:
             if self._event is None or self._event.done():
-                self._event = asyncio.ensure_future(self._on_event(message["event"]))
+                self._event = asyncio.create_task(self._on_event(message["event"]))
                 self._keep(self._event)
         elif "ask" in message:
             await self._reply(message)
@@ -278,11 +273,7 @@ class JupyterServer:
 
     async def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         if not self.is_alive:
-            if self._listening is not None:
-                # Its last requests may still wait in the pipe. One that saves the notebook must not
-                # come after what the caller writes into the file instead.
-                await asyncio.wait([self._listening], timeout=_ANSWER_TIME)
-            raise SandboxLostError("the Jupyter server has ended")
+            raise await self._lose("has ended")
         number = next(self._ids)
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
         try:
@@ -290,18 +281,27 @@ class JupyterServer:
                 await self._send({"id": number, **request})
                 message = await answer
         except TimeoutError:
-            self._end(f"no answer within {_ANSWER_TIME:g} s")
-            raise SandboxLostError("the Jupyter server did not answer") from None
+            raise await self._lose(f"gave no answer within {_ANSWER_TIME:g} s") from None
         finally:
             self._answers.pop(number, None)
         if "missing" in message:
             raise LookupError(message["missing"])
         if "error" in message:
-            raise SandboxLostError(f"the Jupyter server failed: {message['error']}")
+            raise await self._lose(f"failed: {message['error']}")
         return message
 
-    def _keep(self, task: asyncio.Future[Any]) -> None:
-        assert isinstance(task, asyncio.Task)
+    async def _lose(self, why: str) -> SandboxLostError:
+        """End the server, and return the error that says why.
+
+        Its last requests may still wait in the pipe. One that saves the notebook must not come
+        after what the caller writes into the file instead.
+        """
+        self._end(f"it {why}")
+        if self._listening is not None:
+            await asyncio.wait([self._listening], timeout=_ANSWER_TIME)
+        return SandboxLostError(f"the Jupyter server {why}")
+
+    def _keep(self, task: asyncio.Task[Any]) -> None:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -16,13 +16,12 @@ from seer._sync import on_loop, run_sync
 from seer.environment import ModelHandle
 from seer.errors import ConfigError, SandboxLostError
 from seer.execution._capture import OnOutput
-from seer.execution._execution import Execution
-from seer.execution._machine import MEMORY, Isolation, SandboxLike
-from seer.execution._prepare import JailOptions, SessionParts, prepare_session, slug
+from seer.execution._machine import MEMORY, Isolation, JailOptions, SandboxLike
+from seer.execution._prepare import SessionParts, prepare_session, slug
 from seer.execution._result import ExecutionResult, Status
 from seer.execution._session import SessionKind
 from seer.execution._sockets import connect_in_machine
-from seer.execution._turns import check_text
+from seer.execution._turns import Execution, check_text
 from seer.execution.kernel._kernel import Kernel
 from seer.execution.kernel._session import KernelSession
 from seer.execution.notebook._edits import (
@@ -57,10 +56,9 @@ class NotebookSession(KernelSession):
     def __init__(self, parts: SessionParts, path: Path, sandbox: SandboxLike | None) -> None:
         super().__init__(parts)
         self._path = path
-        self._sandbox = sandbox
         self._store = NotebookStore(path)
         self._server_lock = asyncio.Lock()
-        self._models = _handles(sandbox)
+        self._models = () if sandbox is None else tuple(sandbox.model_handles)
 
     # --- what it is -----------------------------------------------------------------------------
 
@@ -195,7 +193,13 @@ class NotebookSession(KernelSession):
             prepared = await self._machines.prepared()
             wanted = json.dumps(
                 [
-                    {"name": m.var_name, "path": m.path, "base": m.base_path, "known_as": m.name}
+                    {
+                        "name": m.var_name,
+                        "tokenizer": _tokenizer_name(m.var_name),
+                        "path": m.path,
+                        "base": m.base_path,
+                        "known_as": m.name,
+                    }
                     for m in self._models
                 ]
             )
@@ -210,7 +214,8 @@ class NotebookSession(KernelSession):
 
     async def _shut_down(self) -> None:
         try:
-            await self._store.close_server()
+            async with self._server_lock:  # a server that is being started is closed too
+                await self._store.close_server()
         finally:
             await super()._shut_down()
 
@@ -227,7 +232,7 @@ class NotebookSession(KernelSession):
     async def _add_cell(self, source: str, *, markdown: bool, index: int | None) -> str:
         self._check_open()
         check_text(source)
-        cell_id = new_cell_id()
+        cell_id = secrets.token_hex(4)
         cell = new_cell(cell_id, source, markdown=markdown)
         await self._store.edit(Edit(kind="insert", index=index, cell=cell))
         return cell_id
@@ -239,7 +244,7 @@ class NotebookSession(KernelSession):
     async def _submit_cell(
         self, cell_id: str, limit: float | None, on_output: OnOutput | None
     ) -> str:
-        self._check_open()
+        self._check_runs()
         cells = await self._cells()
         if cells[_index(cells, cell_id)].kind != "code":
             raise ValueError(f"cell {cell_id!r} is text and cannot be run")
@@ -284,10 +289,12 @@ class NotebookSession(KernelSession):
             capture.note("the cell was deleted while it ran, so its output is not in the notebook")
 
     async def _jupyter_url(self) -> str:
-        self._check_open()
         async with self._server_lock:
+            self._check_open()
             server = self._store.server
             if server is None or not server.is_alive:
+                if server is not None:
+                    await self._store.drop(server)
                 server = await JupyterServer.start(
                     self._private.folder(f"jupyter-{secrets.token_hex(3)}"),
                     self._store.file,
@@ -312,14 +319,6 @@ class NotebookSession(KernelSession):
             await self._restart()
             async with self._turns.turn:
                 await self._living_kernel()
-
-
-def _handles(sandbox: SandboxLike | None) -> tuple[ModelHandle, ...]:
-    return tuple(sandbox.model_handles) if sandbox is not None else ()
-
-
-def _is_inside(folder: Path, other: Path) -> bool:
-    return folder.resolve().is_relative_to(other.resolve())
 
 
 def _index(cells: Sequence[CellInfo], cell_id: str) -> int:
@@ -392,11 +391,11 @@ async def _create(
             folder = Path("outputs") / f"{slug(parts.name)}-{secrets.token_hex(3)}"
         else:
             folder = Path(notebook_dir)
-        workspace_dir = parts.machines.workspace_dir
-        if isinstance(workspace_dir, Path) and _is_inside(folder, workspace_dir):
+        agent_dir = parts.machines.workspace_dir
+        if isinstance(agent_dir, Path) and folder.resolve().is_relative_to(agent_dir.resolve()):
             # The agent could replace the notebook by a link, which this process would follow.
             raise ConfigError(
-                "notebook_dir", str(folder), f"is inside the agent's workspace {workspace_dir}"
+                "notebook_dir", str(folder), f"is inside the agent's workspace {agent_dir}"
             )
         path = folder.absolute() / f"{slug(parts.name)}.ipynb"
         session = NotebookSession(parts, path, sandbox)
@@ -410,14 +409,14 @@ def describe_models(models: Sequence[ModelHandle], *, preloaded: bool) -> str:
     for model in models:
         name = "a model whose name is withheld" if model.hidden else model.name
         if preloaded:
-            tokenizer = tokenizer_name(model.var_name)
+            tokenizer = _tokenizer_name(model.var_name)
             lines.append(f"- `{model.var_name}` and `{tokenizer}`: {name}, already loaded")
         else:
             lines.append(f"- {name}, in `{model.path}`")
     return "\n\nModels:\n" + "\n".join(lines) if lines else ""
 
 
-def tokenizer_name(var_name: str) -> str:
+def _tokenizer_name(var_name: str) -> str:
     """The variable that holds the tokenizer of the model in `var_name`."""
     if var_name == "model" or var_name.startswith("model_"):
         return var_name.replace("model", "tokenizer", 1)
@@ -439,17 +438,24 @@ class NotebookStore:
         Raises:
             LookupError: The cell is not there any more.
         """
-        if self.server is not None:
+        server = self.server
+        if server is not None:
             try:
-                await self.server.edit(edit)
+                await server.edit(edit)
                 return
             except SandboxLostError:
-                self.server = None  # it saved everything; from here on, the file is authoritative
+                await self.drop(server)
                 if edit.kind == "delete":  # it may have applied the edit before it ended
                     with contextlib.suppress(LookupError):
                         await asyncio.to_thread(self.file.edit, edit)
                     return
         await asyncio.to_thread(self.file.edit, edit)
+
+    async def drop(self, server: JupyterServer) -> None:
+        """Close a server that was lost. It saved everything, and the file is authoritative now."""
+        if self.server is server:
+            self.server = None
+        await server.close()
 
     async def close_server(self) -> None:
         """End the server, if there is one. Then the file has the whole document."""
@@ -466,14 +472,10 @@ class NotebookStore:
 
     async def read(self) -> Notebook:
         """The notebook as it is now."""
-        if self.server is not None:
+        server = self.server
+        if server is not None:
             try:
-                return await self.server.read()
+                return await server.read()
             except SandboxLostError:
-                self.server = None
+                await self.drop(server)
         return await asyncio.to_thread(self.file.read)
-
-
-def new_cell_id() -> str:
-    """A fresh id for a cell."""
-    return secrets.token_hex(4)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import codecs
+import contextlib
 import os
+import secrets
 import signal
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,11 +15,11 @@ from typing import ClassVar
 from seer._sync import on_loop, run_sync
 from seer.errors import RemoteFileError, SandboxLostError, SandboxStateError
 from seer.execution._capture import Capture, OnOutput
-from seer.execution._execution import Execution
-from seer.execution._machine import MEMORY, Isolation, PreparedMachine, SandboxLike
-from seer.execution._prepare import JailOptions, SessionParts, prepare_session
+from seer.execution._machine import MEMORY, Isolation, JailOptions, PreparedMachine, SandboxLike
+from seer.execution._prepare import SessionParts, prepare_session
 from seer.execution._result import ExecutionError, ExecutionResult, Status
 from seer.execution._session import Session, SessionKind
+from seer.execution._turns import Execution
 from seer.execution.kernel._kernel import describe_exit
 from seer.execution.shell._terminal import Terminal
 from seer.providers import Process
@@ -151,16 +153,18 @@ class CliSession(Session):
     async def _send_interrupt(self, execution: Execution) -> None:
         process = self._processes.get(execution.result_id)
         if process is not None:
-            await process.signal(signal.SIGINT)
+            # `_run` notices too that the machine is gone, and reports it.
+            with contextlib.suppress(SandboxLostError):
+                await process.signal(signal.SIGINT)
 
     async def _kill(self, execution: Execution) -> None:
         process = self._processes.get(execution.result_id)
         if process is not None:
-            await process.kill()
+            await _kill_process(process)
 
     async def _begin_afresh(self) -> None:
         for process in list(self._processes.values()):
-            await process.kill()
+            await _kill_process(process)
         for terminal in list(self._terminals.values()):
             await terminal.aclose()
         self._states += 1
@@ -182,7 +186,7 @@ class CliSession(Session):
     async def _start_job(
         self, command: str, limit: float | None, on_output: OnOutput | None
     ) -> str:
-        self._check_open()
+        self._check_runs()
         execution = self._turns.submit(command, timeout=limit, on_output=on_output, background=True)
         return execution.result_id
 
@@ -190,7 +194,7 @@ class CliSession(Session):
         return [e.result() for e in self._turns.all if e.background]
 
     async def _open_terminal(self, command: str, rows: int, columns: int) -> Terminal:
-        self._check_open()
+        self._check_runs()
         if len(self._terminals) >= _TERMINALS:
             raise SandboxStateError(f"{_TERMINALS} terminals are open already; close some")
         prepared = await self._machines.prepared()
@@ -210,12 +214,17 @@ class CliSession(Session):
     async def _argv(self, prepared: PreparedMachine, command: str, *, keep: bool) -> Sequence[str]:
         base = f"{prepared.machine.layout.run}/{self.session_id}-state{self._states}"
         if len(command.encode()) > _LONG_COMMAND:
-            path = f"{base}.command"
+            path = f"{base}-{secrets.token_hex(4)}.command"  # jobs run beside other commands
             await prepared.machine.write_file(path, command.encode())
             command = f". {path}"
         # Passed with -c, because bash names a script's file in every error message.
         argv = ["bash", "--noprofile", "--norc", "-c", _SCRIPT.read_text(), "bash"]
         return [*argv, base, "1" if keep else "0", command]
+
+
+async def _kill_process(process: Process) -> None:
+    with contextlib.suppress(SandboxLostError):
+        await process.kill()
 
 
 async def _drain(process: Process, capture: Capture) -> None:

@@ -42,7 +42,7 @@ from seer.events import (
 from seer.harness._agent import Agent, AgentRequest, max_retries, require
 from seer.harness._answers import end_of
 from seer.harness._context import AgentContext, RunOver
-from seer.harness._prices import cost_of
+from seer.harness._limits import cost_of
 from seer.harness._toolbox import ToolOutcome
 from seer.harness.confinement._confine import Confinement, confined
 
@@ -220,7 +220,8 @@ class Conversation:
         async def handle(arguments: Mapping[str, Any]) -> dict[str, Any]:
             call = await self._claim(tool.name, arguments)
             if call is None:
-                return _tool_answer("the call was not made by the model", is_error=True)
+                refusal = {"type": "text", "text": "the call was not made by the model"}
+                return {"content": [refusal], "is_error": True}
             try:
                 outcome = await self.context.run_tool(tool.name, arguments, call_id=call.id)
             except RunOver:
@@ -473,10 +474,6 @@ def _advice(kind: ErrorKind) -> str:
 
 def _counts(usage: Mapping[str, Any]) -> dict[str, int]:
     return {key: value for key, value in usage.items() if isinstance(value, int)}
-
-
-def _tool_answer(text: str, *, is_error: bool) -> dict[str, Any]:
-    return {"content": [{"type": "text", "text": text}], "is_error": is_error}
 
 
 def _sdk_block(block: Block) -> dict[str, Any]:

@@ -34,7 +34,7 @@ from seer.events import (
 from seer.harness._agent import Agent, AgentRequest, max_retries, require
 from seer.harness._answers import end_of
 from seer.harness._context import AgentContext, RunOver
-from seer.harness._prices import cost_of
+from seer.harness._limits import cost_of
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelRequestPart, ModelResponse, ToolCallPart
@@ -165,10 +165,10 @@ class _Loop:
                     if told or not unusable:
                         return
                     told = True
-                    parts = [UserPromptPart(self._tell(end))]
+                    parts = [UserPromptPart(self._ask_again(end))]
                 self._messages.append(ModelRequest(parts=parts))
 
-    def _tell(self, end: AnswerFinished) -> str:
+    def _ask_again(self, end: AnswerFinished) -> str:
         """The message to a model whose answer cannot be used; reports a temporary error."""
         if end.reason == "malformed_call":
             message = "your last answer was a tool call that cannot be read, and it was not run"
@@ -196,13 +196,13 @@ class _Loop:
             left = state.next_action.sleep if state.next_action else 0.0
             attempt = f"attempt {state.attempt_number} of {most}"
             self._context.fail(
-                kind_of(error), f"{_words(error)} ({attempt})", raw=error, retry_in=left
+                kind_of(error), f"{_message_of(error)} ({attempt})", raw=error, retry_in=left
             )
 
         attempts = tenacity.AsyncRetrying(
             stop=tenacity.stop_after_attempt(most),
             wait=wait,
-            retry=tenacity.retry_if_exception(_passing),
+            retry=tenacity.retry_if_exception(_is_temporary),
             before_sleep=told,
             reraise=True,
         )
@@ -342,7 +342,7 @@ class _Loop:
         except AgentRunError as error:
             kind = kind_of(error)
             advice = f"; check {self._agent.keys[0]}" if kind == "authentication" else ""
-            self._context.fail(kind, f"{_words(error)}{advice}", raw=error)
+            self._context.fail(kind, f"{_message_of(error)}{advice}", raw=error)
             raise RunOver from error
 
 
@@ -372,26 +372,26 @@ def kind_of(error: BaseException) -> ErrorKind:
     return "internal"
 
 
-def _passing(error: BaseException) -> bool:
+def _is_temporary(error: BaseException) -> bool:
     return kind_of(error) in {"rate_limit", "overloaded", "connection", "timeout"}
 
 
-def _words(error: BaseException) -> str:
+def _message_of(error: BaseException) -> str:
     """The vendor's message, without its JSON form."""
-    said = _said(getattr(error, "body", None))
+    said = _message_in(getattr(error, "body", None))
     status = getattr(error, "status_code", None)
     if said:
         return f"the vendor answered {status}: {said}"[:2000] if status else said[:2000]
     return (getattr(error, "message", None) or str(error))[:2000]
 
 
-def _said(body: Any) -> str:
+def _message_in(body: Any) -> str:
     """The message in the body of an error, for every vendor's form."""
     if isinstance(body, list) and body:
-        return _said(cast("list[Any]", body)[0])
+        return _message_in(cast("list[Any]", body)[0])
     if isinstance(body, dict):
         fields = cast("dict[str, Any]", body)
-        return _said(fields.get("error")) or _said(fields.get("message"))
+        return _message_in(fields.get("error")) or _message_in(fields.get("message"))
     return body if isinstance(body, str) else ""
 
 

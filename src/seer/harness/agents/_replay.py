@@ -60,14 +60,14 @@ class ReplayAgent(Agent):
     Args:
         run: The recorded run.
         after: The agent that continues where the record ends or differs; if None, a difference is
-        an error. With `SEER_REPLAY_LIVE`, it is the agent that this one replaces.
+            an error. With `SEER_REPLAY_LIVE`, it is the agent that this one replaces.
     """
 
     name = "replay"
 
     def __init__(
         self,
-        run: Run | None = None,
+        run: Run,
         *,
         after: Agent | None = None,
         whole_program: bool = False,
@@ -93,9 +93,7 @@ class ReplayAgent(Agent):
         return ReplayAgent(self._run, after=after, whole_program=self._whole_program)
 
     def check(self, request: AgentRequest) -> None:
-        """Check that a run is named, and refuse vendors' own tools, which cannot be replayed."""
-        if self._run is None:
-            raise ConfigError("provider", "replay", "say which run: replay:RUN")
+        """Refuse vendors' own tools, which cannot be replayed."""
         if self._after is not None:
             self._after.check(request)
         elif request.builtin_tools:
@@ -103,7 +101,7 @@ class ReplayAgent(Agent):
 
     def model_name(self, request: AgentRequest) -> str | None:
         """The recorded model."""
-        return None if self._run is None else self.find(request, play=False).info.model
+        return self.find(request, play=False).info.model
 
     def secrets(self, request: AgentRequest) -> tuple[str, ...]:
         """The secrets of the agent that may continue."""
@@ -112,7 +110,7 @@ class ReplayAgent(Agent):
     async def run(self, request: AgentRequest, context: AgentContext) -> None:
         """Repeat the recorded run."""
         played = self.find(request, play=True)
-        events = recorded_events(played)
+        events = list(played.typed_events())
         if self._after is None:
             await play(events, context, differs=_fail)
             return
@@ -128,10 +126,9 @@ class ReplayAgent(Agent):
 
     def find(self, request: AgentRequest, *, play: bool) -> Run:
         """The run to replay for this request: the best match among the runs of the program."""
-        assert self._run is not None
         if not self._whole_program:
             return self._run
-        return _cast_list.find(self._run, request, play=play)
+        return _assignments.find(self._run, request, play=play)
 
 
 class Forked(Agent):
@@ -156,8 +153,9 @@ class Forked(Agent):
         self._run = run
         self._turn = turn
         self.fork_of = (run.run_id, turn)
-        self._events = [event for event in recorded_events(run) if event.turn <= turn]
-        last = max((event.turn for event in recorded_events(run)), default=0)
+        events = list(run.typed_events())
+        self._events = [event for event in events if event.turn <= turn]
+        last = max((event.turn for event in events), default=0)
         if not 0 <= turn <= last:
             raise ConfigError("turn", turn, f"run {run.run_id} has turns 1 to {last}")
         self._agent = (find_agent(agent) if agent else None) if isinstance(agent, str) else agent
@@ -208,7 +206,7 @@ class Forked(Agent):
         return self._agent
 
 
-class _CastList:
+class _Assignments:
     """Assigns the runs of a recorded program to the requests of this process."""
 
     def __init__(self) -> None:
@@ -252,7 +250,7 @@ def _places(callers: Mapping[str, str]) -> dict[str, str | None]:
     return {interface: ordinal(caller) for interface, caller in callers.items()}
 
 
-_cast_list = _CastList()
+_assignments = _Assignments()
 
 
 def find_recorded(agent: Agent, request: AgentRequest) -> Run:
@@ -263,7 +261,7 @@ def find_recorded(agent: Agent, request: AgentRequest) -> Run:
     """
     if isinstance(agent, ReplayAgent):
         return agent.find(request, play=True)
-    return _cast_list.find(open_run(os.environ.get(REPLAYED, "")), request, play=True)
+    return _assignments.find(open_run(os.environ.get(REPLAYED, "")), request, play=True)
 
 
 class RecordedRun:
@@ -278,7 +276,7 @@ class RecordedRun:
     """
 
     def __init__(self, run: Run, live: Container[str]) -> None:
-        events = recorded_events(run)
+        events = list(run.typed_events())
         results = {event.id: event for event in events if isinstance(event, ToolResult)}
         denied = {
             event.id for event in events if isinstance(event, ApprovalGiven) and not event.approved
@@ -368,11 +366,6 @@ async def _go_on(agent: Agent, run: Run, request: AgentRequest, context: AgentCo
     await agent.run(replace(request, history=history, task=task), context)
 
 
-def recorded_events(run: Run) -> list[Event]:
-    """The events of a recorded run."""
-    return list(run.typed_events())
-
-
 class _Differs(Exception):
     """The present differs from the record; the message shows both."""
 
@@ -405,54 +398,41 @@ async def play(events: Sequence[Event], context: AgentContext, *, differs: Diffe
     results = {event.id: event for event in events if isinstance(event, ToolResult)}
     decided = {event.id: event for event in events if isinstance(event, ApprovalGiven)}
     redactor = Redactor()
+    turn = 0
     context.approvals.recorded = decided
     try:
-        await _play(events, context, results, redactor, differs)
+        for event in events:
+            if event.turn > turn:
+                turn = event.turn
+                context.begin_turn()
+            if isinstance(event, (Text, Thinking, UserMessage, AnswerFinished)):
+                context.emit(event)
+            elif isinstance(event, Usage):
+                context.emit(replace(event, total_tokens=0, total_cost_usd=None))
+            elif isinstance(event, ToolCall):
+                outcome = await context.call_tool(event.id, event.name, arguments=event.arguments)
+                recorded = results.get(event.id)
+                if recorded is None or context.limit is not None:
+                    continue  # the record ends within the call, or had other limits than this run
+                if difference := _difference(event, recorded, outcome, redactor):
+                    differs(context, difference)
     finally:
         context.approvals.recorded = None
 
 
-async def _play(
-    events: Sequence[Event],
-    context: AgentContext,
-    results: Mapping[str, ToolResult],
-    redactor: Redactor,
-    differs: Differs,
-) -> None:
-    turn = 0
-    for event in events:
-        if event.turn > turn:
-            turn = event.turn
-            context.begin_turn()
-        if isinstance(event, (Text, Thinking, UserMessage, AnswerFinished)):
-            context.emit(event)
-        elif isinstance(event, Usage):
-            context.emit(replace(event, total_tokens=0, total_cost_usd=None))
-        elif isinstance(event, ToolCall):
-            outcome = await context.call_tool(event.id, event.name, arguments=event.arguments)
-            # The record ends within the call, or this run has limits that the recorded run lacked.
-            if event.id in results and context.limit is None:
-                _compare(event, results[event.id], outcome, context, redactor, differs)
-
-
-def _compare(
-    call: ToolCall,
-    recorded: ToolResult,
-    outcome: ToolOutcome,
-    context: AgentContext,
-    redactor: Redactor,
-    differs: Differs,
-) -> None:
+def _difference(
+    call: ToolCall, recorded: ToolResult, outcome: ToolOutcome, redactor: Redactor
+) -> str:
+    """How a result differs from the recorded one; empty if it does not."""
     now = tuple(_as_recorded(block, redactor) for block in outcome.content)
     same = recorded.content == now and recorded.is_error == outcome.is_error
     if same or _only_notice_differs(recorded.content, now):
-        return
-    message = (
+        return ""
+    return (
         f"the result of {call.name} ({call.id}) is not the recorded one:\n"
         f"  recorded: {_show(recorded.content)}\n"
         f"  now:      {_show(now)}"
     )
-    differs(context, message)
 
 
 def _as_recorded(block: Block, redactor: Redactor) -> Block:

@@ -146,23 +146,23 @@ class Scripted(Agent):
         if step.usage:
             context.emit(Usage(**step.usage))
         if step.thinking is not None:
-            context.emit(Thinking(text=str(_fill(step.thinking, saved, number))))
+            context.emit(Thinking(text=str(_substitute(step.thinking, saved, number))))
         if step.text is not None:
-            context.emit(Text(text=str(_fill(step.text, saved, number))))
+            context.emit(Text(text=str(_substitute(step.text, saved, number))))
         for index, call in enumerate(step.calls):
             outcome = await context.call_tool(
                 f"call_{number}_{index}",
                 call.tool,
-                arguments=cast("dict[str, Any]", _fill(dict(call.arguments), saved, number)),
+                arguments=cast("dict[str, Any]", _substitute(dict(call.arguments), saved, number)),
             )
             if context.limit is not None or context.failure is not None:
                 continue  # the result is the notice, which the script does not expect
             if call.save:
                 saved[call.save] = outcome
-            _judge(call, outcome, f"step {number}, call {index} ({call.tool})")
+            _check(call, outcome, f"step {number}, call {index} ({call.tool})")
 
 
-def _judge(call: Call, outcome: ToolOutcome, where: str) -> None:
+def _check(call: Call, outcome: ToolOutcome, where: str) -> None:
     text = outcome.text
     expect = call.expect
     if callable(expect):
@@ -189,24 +189,24 @@ def _judge(call: Call, outcome: ToolOutcome, where: str) -> None:
             raise ScriptError(f"{where}: expected {expect.equals!r}, got {value!r}")
 
 
-def _fill(value: Any, saved: Mapping[str, ToolOutcome], number: int) -> Any:
+def _substitute(value: Any, saved: Mapping[str, ToolOutcome], number: int) -> Any:
     if isinstance(value, str):
         whole = _REFERENCE.fullmatch(value)
         if whole and whole[1] in saved:
-            return _walk(whole, saved, number)
+            return _look_up(whole, saved, number)
         return _REFERENCE.sub(
-            lambda found: str(_walk(found, saved, number)) if found[1] in saved else found[0],
+            lambda found: str(_look_up(found, saved, number)) if found[1] in saved else found[0],
             value,
         )
     if isinstance(value, Mapping):
         items = cast("Mapping[str, Any]", value)
-        return {key: _fill(item, saved, number) for key, item in items.items()}
+        return {key: _substitute(item, saved, number) for key, item in items.items()}
     if isinstance(value, (list, tuple)):
-        return [_fill(item, saved, number) for item in cast("Sequence[Any]", value)]
+        return [_substitute(item, saved, number) for item in cast("Sequence[Any]", value)]
     return value
 
 
-def _walk(found: re.Match[str], saved: Mapping[str, ToolOutcome], number: int) -> Any:
+def _look_up(found: re.Match[str], saved: Mapping[str, ToolOutcome], number: int) -> Any:
     outcome = saved[found[1]]
     kind, *path = found[2].strip(".").split(".")
     value: Any = {"text": outcome.text, "structured": outcome.structured}.get(kind)
@@ -223,7 +223,7 @@ def _walk(found: re.Match[str], saved: Mapping[str, ToolOutcome], number: int) -
 
 
 def _step(data: Mapping[str, Any], where: str) -> Step:
-    _known(data, _STEP, where)
+    _check_keys(data, _STEP, where)
     calls = tuple(
         _call(item, f"{where}.calls[{index}]") for index, item in enumerate(data.get("calls", ()))
     )
@@ -240,13 +240,13 @@ def _step(data: Mapping[str, Any], where: str) -> Step:
 def _call(data: Mapping[str, Any] | Call, where: str) -> Call:
     if isinstance(data, Call):
         return data
-    _known(data, _CALL, where)
+    _check_keys(data, _CALL, where)
     if not isinstance(data.get("tool"), str):
         raise ConfigError(where, dict(data), 'a call needs tool = "name"')
     expect = data.get("expect")
     if isinstance(expect, Mapping):
         mapping = cast("Mapping[str, Any]", expect)
-        _known(mapping, _EXPECT, f"{where}.expect")
+        _check_keys(mapping, _EXPECT, f"{where}.expect")
         contains = mapping.get("contains", ())
         expect = Expect(
             contains=contains if isinstance(contains, str) else tuple(contains),
@@ -262,7 +262,7 @@ def _call(data: Mapping[str, Any] | Call, where: str) -> Call:
     )
 
 
-def _known(data: Mapping[str, Any], keys: set[str], where: str) -> None:
+def _check_keys(data: Mapping[str, Any], keys: set[str], where: str) -> None:
     unknown = set(data) - keys
     if unknown:
         raise ConfigError(where, sorted(unknown), f"unknown keys; known: {sorted(keys)}")

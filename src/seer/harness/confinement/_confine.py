@@ -14,7 +14,6 @@ import os
 import shutil
 import signal
 import socket
-import struct
 import sys
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -25,15 +24,15 @@ from typing import cast
 
 import anyio
 
-from seer._addresses import address
 from seer._sockets import accept
+from seer._unix_sockets import listen, peer_credentials
 from seer.errors import IsolationUnavailableError
 from seer.execution._folders import PrivateFolder
 from seer.harness.confinement._endpoint_proxy import EndpointProxy
 from seer.isolation import (
     JAIL_UIDS,
     Backend,
-    Limits,
+    JailLimits,
     Mount,
     Policy,
     choose,
@@ -49,7 +48,7 @@ logger = logging.getLogger(__name__)
 _PASSED = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR")
 _PROXIES = ("HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "https_proxy", "http_proxy", "no_proxy")
 _UID = JAIL_UIDS[1]
-_LIMITS = Limits(processes=512, open_files=4096)
+_LIMITS = JailLimits(processes=512, open_files=4096)
 _PYTHON = "/agent/python"
 
 
@@ -77,7 +76,6 @@ class Confinement:
     """The process's empty working folder."""
     launcher: Path
     """The command to start instead of the vendor's program."""
-    jailed: bool
     launch_socket: LaunchSocket
     _lines: deque[str] = field(default_factory=lambda: deque[str](maxlen=30))
 
@@ -124,7 +122,6 @@ async def confined(
             yield Confinement(
                 folder=root / "work",
                 launcher=start / "launch",
-                jailed=backend is not None,
                 launch_socket=launch_socket,
             )
     finally:
@@ -234,10 +231,7 @@ class LaunchSocket:
     def __init__(self, folder: Path, plan: Planner) -> None:
         self._plan = plan
         self._pid: int | None = None
-        self._listener = socket.socket(socket.AF_UNIX)
-        with address(folder / "server") as where:
-            self._listener.bind(where)
-        self._listener.listen(1)
+        self._listener = listen(folder / "server", 1)
         self._listener.setblocking(False)
         self._task = asyncio.create_task(self._serve())
 
@@ -259,8 +253,7 @@ class LaunchSocket:
     async def _serve(self) -> None:
         loop = asyncio.get_running_loop()
         with await accept(self._listener) as peer:
-            credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-            self._pid = struct.unpack("3i", credentials)[0]
+            self._pid = peer_credentials(peer)[0]
             data = b""
             while not data.endswith(b"\n"):
                 part = await loop.sock_recv(peer, 1 << 16)

@@ -6,14 +6,13 @@ can be on loopback or in a private network, such as the user's own model server.
 
 import asyncio
 import logging
-import socket
 from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import anyio
 
-from seer._addresses import address
+from seer._unix_sockets import listen, serve
 
 logger = logging.getLogger(__name__)
 
@@ -49,9 +48,8 @@ class EndpointProxy:
 
     async def start(self, path: Path) -> None:
         """Listen at `path` for every user; the permissions of its folder limit the access."""
-        self._server = await asyncio.start_unix_server(
-            self._handle, sock=_listen(path), limit=_HEAD
-        )
+        listener = listen(path, 100, mode=0o666)
+        self._server = await serve(self._handle, listener, limit=_HEAD)
 
     async def close(self) -> None:
         """Stop, and close open connections."""
@@ -123,14 +121,6 @@ class EndpointProxy:
         ]
         head = f"{method} {target} {version}".encode("latin-1")
         return b"\r\n".join([head, *headers, b"Connection: close", b"", b""])
-
-
-def _listen(path: Path) -> socket.socket:
-    listener = socket.socket(socket.AF_UNIX)
-    with address(path) as where:
-        listener.bind(where)
-    path.chmod(0o666)
-    return listener
 
 
 async def _join(inner: Streams, outer: Streams) -> None:

@@ -20,7 +20,7 @@ def export_arrays(run: Run, folder: Path | str) -> list[Path]:
     Args:
         run: The run.
         folder: The target folder; created if it is missing. Files are named by the call's number,
-        the function, and a number within the call: `0003-activations-result-0.npy`.
+            the function, and a number within the call: `0003-activations-result-0.npy`.
 
     Raises:
         RecordError: A call of the record cannot be read.

@@ -113,7 +113,7 @@ def export_inspect(runs: Run | Sequence[Run], target: Path | str) -> list[Path]:
     Args:
         runs: The runs; they may still be running.
         target: A folder, created if it is missing, in which each log gets the name that Inspect
-        would give it. For one run, it can be a file that ends in `.eval` or `.json`.
+            would give it. For one run, it can be a file that ends in `.eval` or `.json`.
 
     Returns:
         The files that were written, in the order of the runs.
@@ -151,7 +151,7 @@ def _log(run: Run) -> EvalLog:
     info = run.info
     status = info.status_now
     transcript = _Transcript(info, list(run.typed_events()))
-    transcript.add_calls(run.typed_calls())
+    transcript.add_calls(run.calls())
     began, ended = info.created, info.ended
     usage = {transcript.model: transcript.usage} if transcript.usage is not None else {}
     failed = _STATUS[status] == "error"
@@ -176,7 +176,7 @@ def _log(run: Run) -> EvalLog:
         input=info.task,
         target="",
         messages=transcript.messages,
-        output=transcript.output or _said(transcript.model, info.result or ""),
+        output=transcript.output or _output_of(transcript.model, info.result or ""),
         scores=None if score is None else {"seer": Score(value=score)},
         events=transcript.in_order(),
         model_usage=usage,
@@ -241,7 +241,7 @@ class _Transcript:
             case seer_events.RunStarted():
                 self._run_started(event)
             case seer_events.UserMessage():
-                self._say(ChatMessageUser(content=event.text, source="operator"))
+                self._add_message(ChatMessageUser(content=event.text, source="operator"))
             case seer_events.ToolCall():
                 self._tool_call(event)
             case seer_events.ToolResult():
@@ -254,11 +254,12 @@ class _Transcript:
             case _:
                 pass
 
-    def add_calls(self, calls: Iterable[GateCall]) -> None:
+    def add_calls(self, calls: Iterable[Mapping[str, Any]]) -> None:
         """Put each gate call into the span of the tool call that made it."""
-        for number, call in enumerate(calls):
-            # Records of older versions of Seer do not name the tool call.
-            tool_call = call.tool_call or self._tool_calls.around(call)
+        for number, line in enumerate(calls):
+            call = GateCall.from_json(line)
+            # Records of older versions of Seer do not say it. An empty id says that there is none.
+            tool_call = call.tool_call if "tool_call" in line else self._tool_calls.around(call)
             data = {**call.to_json(), "number": number}
             span = self._spans.get(tool_call)
             self._add(call.started, InfoEvent(source="seer.gate", data=data, span_id=span))
@@ -271,9 +272,9 @@ class _Transcript:
         self.model = event.model or self.model
         self._tools = [_tool(tool) for tool in event.tools]
         if event.system_prompt:
-            self._say(ChatMessageSystem(content=event.system_prompt))
+            self._add_message(ChatMessageSystem(content=event.system_prompt))
         if event.task:
-            self._say(ChatMessageUser(content=event.task, source="input"))
+            self._add_message(ChatMessageUser(content=event.task, source="input"))
 
     def _answer(self, parts: Sequence[_Answer], *, asked: float) -> None:
         content: list[Content] = []
@@ -299,7 +300,7 @@ class _Transcript:
         message = ChatMessageAssistant(
             content=content, tool_calls=calls or None, model=self.model, source="generate"
         )
-        self._say(message)
+        self._add_message(message)
         ended = parts[-1].time
         choice = ChatCompletionChoice(
             message=message, stop_reason=stop or ("tool_calls" if calls else "stop")
@@ -344,7 +345,7 @@ class _Transcript:
             self._add(ended, SpanEndEvent(id=span, span_id=span))
 
     def _tool_result(self, event: seer_events.ToolResult) -> None:
-        self._say(
+        self._add_message(
             ChatMessageTool(
                 content=[_content(block) for block in event.content],
                 tool_call_id=event.id,
@@ -359,7 +360,7 @@ class _Transcript:
         limit = SampleLimitEvent(type=kind, message=event.message, limit=event.allowed)
         self._add(event.time, limit)
 
-    def _say(self, message: ChatMessage) -> None:
+    def _add_message(self, message: ChatMessage) -> None:
         # The same record gives the same log. Data frames over many logs use these ids.
         message.id = f"{self._run_id}-message-{len(self.messages)}"
         self.messages.append(message)
@@ -434,7 +435,7 @@ def _results(score: Any, *, completed: bool) -> EvalResults:
     return EvalResults(total_samples=1, completed_samples=int(completed), scores=scores)
 
 
-def _said(model: str, text: str) -> ModelOutput:
+def _output_of(model: str, text: str) -> ModelOutput:
     return ModelOutput.from_content(model, text) if text else ModelOutput(model=model)
 
 

@@ -20,12 +20,12 @@ from seer.events import (
     RunFinished,
     RunStarted,
     Text,
-    TextBlock,
     Thinking,
     ToolCall,
     ToolResult,
     Usage,
 )
+from seer.events._events import text_blocks
 from seer.runs._calls import GateCall
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ AnswerPart: TypeAlias = Text | Thinking | ToolCall | Usage | AnswerFinished
 CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 _PROVIDERS = {"claude": "anthropic", "gemini": "gcp.gemini"}
 """The vendors' names in the conventions; other agents keep their own names."""
-_COUNTS = {
+_COUNTS = {  # by the fields of `Usage`
     "input_tokens": "gen_ai.usage.input_tokens",
     "output_tokens": "gen_ai.usage.output_tokens",
     "cache_read_tokens": "gen_ai.usage.cache_read.input_tokens",
@@ -161,9 +161,9 @@ class Tracing:
                 "seer.session": event.session or "",
             },
         )
-        self._say(self._run, "gen_ai.system_instructions", [_text(event.system_prompt)])
+        self._add_content(self._run, "gen_ai.system_instructions", [_text(event.system_prompt)])
         asked = [{"role": "user", "parts": [_text(event.task)]}]
-        self._say(self._run, "gen_ai.input.messages", asked)
+        self._add_content(self._run, "gen_ai.input.messages", asked)
 
     def _within_turn(self, event: AnswerPart, now: int) -> None:
         turn = self._turn
@@ -211,7 +211,7 @@ class Tracing:
                 "gen_ai.tool.description": self._descriptions.get(event.name, ""),
             }
         )
-        self._say(span, "gen_ai.tool.call.arguments", event.to_json()["arguments"])
+        self._add_content(span, "gen_ai.tool.call.arguments", event.to_json()["arguments"])
         self._tools[event.id] = _Tool(span)
 
     def _end_tool(self, event: ToolResult, now: int) -> None:
@@ -222,8 +222,7 @@ class Tracing:
         if event.is_error:
             tool.span.set_attribute("error.type", "tool_error")
             _fail(tool.span, "the tool failed")
-        texts = [block.text for block in event.content if isinstance(block, TextBlock)]
-        self._say(tool.span, "gen_ai.tool.call.result", texts)
+        self._add_content(tool.span, "gen_ai.tool.call.result", text_blocks(event.content))
         tool.ended = True
         tool.span.end(now)
 
@@ -233,7 +232,7 @@ class Tracing:
             return
         self._answered = turn.number
         answer = [{"role": "assistant", "parts": turn.parts}]
-        self._say(turn.span, "gen_ai.output.messages", answer)
+        self._add_content(turn.span, "gen_ai.output.messages", answer)
         turn.span.end(turn.ended)
         self._measure(turn)
 
@@ -267,7 +266,7 @@ class Tracing:
             _fail(self._run, event.message)
         self._run.end(now)
 
-    def _say(self, span: "Span", name: str, value: object) -> None:
+    def _add_content(self, span: "Span", name: str, value: object) -> None:
         """Put content into a span, without secrets, if the user asked for content."""
         if self._content:
             span.set_attribute(name, self._redact(json.dumps(value, ensure_ascii=False)))
@@ -305,12 +304,7 @@ def _instruments() -> "tuple[Histogram, Histogram]":
 
 def _counts(usage: Usage) -> dict[str, int]:
     """The token counts of an answer, by the names of `_COUNTS`."""
-    return {
-        "input_tokens": usage.input_tokens,
-        "output_tokens": usage.output_tokens,
-        "cache_read_tokens": usage.cache_read_tokens,
-        "cache_write_tokens": usage.cache_write_tokens,
-    }
+    return {name: getattr(usage, name) for name in _COUNTS}
 
 
 def _text(text: str) -> dict[str, Any]:

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from seer._addresses import address
 from seer._redact import Redactor
+from seer._unix_sockets import listen
 from seer.errors import GateError, ReplayDivergenceError
 from seer.rpc.interface._schema import for_callers
 from seer.rpc.server._failures import STATUS, error_text
@@ -25,6 +25,7 @@ from seer.rpc.server._follows import Follow, followers
 from seer.rpc.server._replies import Reply, plain_message
 from seer.rpc.server._streams import recorded_stream
 from seer.rpc.wire._http import WireError, head_prefix
+from seer.runs._call_values import is_stream
 from seer.runs._calls import GateCall
 from seer.runs.replay._match import Tapes
 from seer.runs.replay._requests import Asked, RequestReader
@@ -46,24 +47,28 @@ class Answered:
     buffers: tuple[bytes, ...]
 
 
-class Beyond(Protocol):
+class LiveGate(Protocol):
     """The live gate that answers where the record does not."""
+
+    @property
+    def has_taken_over(self) -> bool:
+        """Whether the live gate answers all calls from now on."""
+        ...
+
+    def take_over(self) -> None:
+        """Let the live gate take over.
+
+        Raises:
+            GateError: It cannot be reached.
+        """
+        ...
 
     def answer(self, interface: str, caller: str, asked: Asked) -> Answered:
         """The whole answer of the live gate to a request.
 
         Raises:
-            GateError: There is no live gate, or it cannot be reached.
+            GateError: It cannot be reached.
         """
-        ...
-
-    @property
-    def live(self) -> bool:
-        """Whether the live gate has taken over."""
-        ...
-
-    def take_over(self, divergence: ReplayDivergenceError) -> bool:
-        """Let the live gate take over; False if there is none."""
         ...
 
 
@@ -76,7 +81,7 @@ class ReplayGate:
         calls: Its recorded calls.
         read_blob: Gives the content of a recorded array.
         host_path: Gives the path on this host of a socket in the machine.
-        beyond: The live gate, for a replay that may continue past the record.
+        live: The live gate, for a replay that may continue past the record.
     """
 
     def __init__(
@@ -87,16 +92,14 @@ class ReplayGate:
         *,
         read_blob: Callable[[str], bytes],
         host_path: Callable[[str], Path],
-        beyond: Beyond | None = None,
+        live: LiveGate | None = None,
     ) -> None:
         self.name = name
         self.tapes = Tapes(calls)
-        self.divergence: ReplayDivergenceError | None = None
-        """The first call that differs, once there is one."""
         self._schema = dict(schema)
         self._read_blob = read_blob
         self._host_path = host_path
-        self._beyond = beyond
+        self._live = live
         self._lock = threading.Lock()
         self._listeners: dict[str, socket.socket] = {}
         self._open: set[socket.socket] = set()
@@ -146,11 +149,7 @@ class ReplayGate:
         target = self._host_path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.unlink(missing_ok=True)
-        listener = socket.socket(socket.AF_UNIX)
-        with address(target) as short:
-            listener.bind(short)
-        target.chmod(mode)
-        listener.listen(128)
+        listener = listen(target, 128, mode=mode)
         with self._lock:
             self._listeners[name] = listener
         threading.Thread(
@@ -186,6 +185,7 @@ class ReplayGate:
             with self._lock:
                 self._open.discard(connected)
             connected.close()
+            reader.close()
 
     # --- callers -------------------------------------------------------------------------------
 
@@ -220,9 +220,9 @@ class ReplayGate:
         return answer
 
     def _play(self, caller: str, asked: Asked, function: str, handle: str) -> bytes:
-        beyond = self._beyond
-        if beyond is not None and beyond.live:
-            return self._ask_beyond(beyond, caller, asked)
+        live = self._live
+        if live is not None and live.has_taken_over:
+            return self._ask_live(live, caller, asked, function, handle)
         try:
             # Without secrets, as in the record.
             arguments = self._redactor.redact(asked.arguments)
@@ -232,27 +232,29 @@ class ReplayGate:
         except ValueError:
             return self._error(400, "ProtocolError", "the arguments are not JSON")
         except ReplayDivergenceError as error:
-            if beyond is not None and beyond.take_over(error):
+            if live is not None:
                 logger.warning("replay: the live interface takes over. %s", error)
-                return self._ask_beyond(beyond, caller, asked)
-            with self._lock:
-                self.divergence = self.divergence or error
+                return self._ask_live(live, caller, asked, function, handle)
             logger.error("replay of %r: %s", self.name, error)
             return self._error(409, "GateError", f"replay: {error}")
-        self._note(replace(recorded, caller=caller, time=time.time()))
+        self._log_call(replace(recorded, caller=caller, time=time.time()))
         return self.render(recorded)
 
-    def _ask_beyond(self, beyond: Beyond, caller: str, asked: Asked) -> bytes:
-        began = time.time()
+    def _ask_live(
+        self, live: LiveGate, caller: str, asked: Asked, function: str, handle: str
+    ) -> bytes:
         try:
-            answered = beyond.answer(self.name, caller, asked)
+            live.take_over()
+            began = time.time()
+            answered = live.answer(self.name, caller, asked)
         except GateError as error:
             return self._error(503, type(error).__name__, str(error))
         now = time.time()
         call = GateCall(
             interface=self.name,
             caller=caller,
-            function=asked.request.path.rpartition("/")[2],
+            function=function,
+            handle=handle,
             arguments=asked.arguments,
             argument_buffers=self._keep(asked.buffers),
             outcome="ok" if answered.status == 200 else _error_type(answered.text),
@@ -262,7 +264,7 @@ class ReplayGate:
             time=now,
             run=now - began,
         )
-        self._note(call)
+        self._log_call(call)
         return answered.raw
 
     def _keep(self, buffers: Sequence[bytes]) -> tuple[str, ...]:
@@ -270,7 +272,7 @@ class ReplayGate:
         self._live_blobs.update(found)
         return tuple(hashlib.sha256(data).hexdigest() for data in buffers)
 
-    def _note(self, call: GateCall) -> None:
+    def _log_call(self, call: GateCall) -> None:
         line = json.dumps(call.to_gate())
         with self._logged:
             followed = followers(self._follows, call.caller)
@@ -324,7 +326,7 @@ class ReplayGate:
 
     def render(self, recorded: GateCall) -> bytes:
         """A recorded answer as it goes over the wire."""
-        if recorded.result.startswith('{"stream":'):
+        if is_stream(recorded):
             buffers = [self._read_blob(item) for item in recorded.result_buffers]
             return recorded_stream(recorded.result, buffers, self._prefix)
         status = 200 if recorded.outcome == "ok" else _STATUS.get(recorded.outcome, 500)

@@ -8,17 +8,15 @@ on, every call goes there.
 
 import asyncio
 import json
-import logging
 import re
 import socket
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from seer._addresses import address
 from seer._transient import TransientFolder
-from seer.errors import GateError, InterfaceDiedError, ReplayDivergenceError
+from seer._unix_sockets import connect
+from seer.errors import GateError, InterfaceDiedError
 from seer.providers import (
     Channel,
     FileStatus,
@@ -33,43 +31,44 @@ from seer.rpc.wire._http import WireError
 from seer.rpc.wire._protocol import FRAMES_TYPE, INLINE_ALIGN, Piece, aligned, format_pieces
 from seer.runs._calls import GateCall
 from seer.runs.replay._gate import Answered, ReplayGate
-from seer.runs.replay._machine import GateMaker, SocketChannel
+from seer.runs.replay._machine import GateMaker, connect_to_gate
 from seer.runs.replay._requests import Asked
-
-logger = logging.getLogger(__name__)
 
 
 class Takeover:
-    """The live side of a replay; see `seer.runs.replay._gate.Beyond`."""
+    """The live side of a replay; see `seer.runs.replay._gate.LiveGate`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._live = False
+        self._taken_over = False
         self._sockets: dict[tuple[str, str], Path] = {}
-        self._gates: list[tuple[ReplayGate, Any]] = []
+        self._gates: list[ReplayGate] = []
 
-    def add_gate(self, gate: ReplayGate, read_blob: Any) -> None:
+    def add_gate(self, gate: ReplayGate) -> None:
         """Note a gate whose calls are repeated when the live side takes over."""
-        self._gates.append((gate, read_blob))
+        self._gates.append(gate)
 
     def add_caller(self, interface: str, caller: str, real: Path) -> None:
         """Note where a caller's real socket is."""
         self._sockets[interface, caller] = real
 
     @property
-    def live(self) -> bool:
+    def has_taken_over(self) -> bool:
         """Whether the live interface answers."""
         with self._lock:
-            return self._live
+            return self._taken_over
 
-    def take_over(self, divergence: ReplayDivergenceError) -> bool:
-        """Repeat the recorded calls, then go live."""
+    def take_over(self) -> None:
+        """Repeat the recorded calls once, then let the live interface answer.
+
+        Raises:
+            GateError: It cannot be reached.
+        """
         with self._lock:
-            if not self._live:
-                for call, caller, read_blob in self._played():
-                    self._repeat(call, caller, read_blob)
-                self._live = True
-            return True
+            if not self._taken_over:
+                for call, caller, gate in self._played():
+                    self._repeat(call, caller, gate)
+                self._taken_over = True
 
     def answer(self, interface: str, caller: str, asked: Asked) -> Answered:
         """The live interface's answer.
@@ -83,18 +82,19 @@ class Takeover:
         message = _message(asked.request.path, head, asked.text, asked.buffers)
         return self._exchange(interface, caller, message)
 
-    def _played(self) -> list[tuple[GateCall, str, Any]]:
+    def _played(self) -> list[tuple[GateCall, str, ReplayGate]]:
         played = [
-            (call, caller, read_blob)
-            for gate, read_blob in self._gates
+            (call, caller, gate)
+            for gate in self._gates
             for caller, tape in gate.tapes.given().items()
             for call in tape.played
-            if call.arguments is not None
+            # Refused requests and fetched values change nothing.
+            if call.arguments is not None and not call.handle
         ]
         return sorted(played, key=lambda item: item[0].started)
 
-    def _repeat(self, call: GateCall, caller: str, read_blob: Any) -> None:
-        buffers = [read_blob(item) for item in call.argument_buffers]
+    def _repeat(self, call: GateCall, caller: str, gate: ReplayGate) -> None:
+        buffers = [gate.blob(item) for item in call.argument_buffers]
         path = f"/v1/call/{call.function}"
         message = _message(path, [], (call.arguments or "").encode(), buffers)
         self._exchange(call.interface, caller, message)
@@ -104,9 +104,7 @@ class Takeover:
         if path is None:
             raise GateError(f"replay: the live {interface!r} does not know the caller {caller!r}")
         try:
-            with socket.socket(socket.AF_UNIX) as connected:
-                with address(path) as short:
-                    connected.connect(short)
+            with connect(path) as connected:
                 connected.sendall(message)
                 return _whole_answer(connected)
         except (OSError, WireError) as error:
@@ -199,7 +197,7 @@ class LiveAfterMachine(Machine):
         channel = await self._real.connect(address)
         folder = address.rpartition("/")[0] if isinstance(address, str) else ""
         if folder in self._interfaces:
-            return _Listening(channel, self._callers, self._control(folder))
+            return _ControlChannel(channel, self._callers, self._control(folder))
         return channel
 
     def _control(self, folder: str) -> Path:
@@ -222,7 +220,7 @@ class LiveAfterMachine(Machine):
         await self._real.terminate()
 
 
-class _Listening(Channel):
+class _ControlChannel(Channel):
     """Forwards a control connection, and notes which caller gets which socket.
 
     Requests for recorded calls go to the replayed gate, which knows the calls that it answered and
@@ -244,7 +242,7 @@ class _Listening(Channel):
             self._callers[str(asked["socket"])] = str(asked["name"])
         elif re.match(rb"POST /v1/(follow|unfollow|records|flush)\b", head):
             await self._real.close()
-            self._real = await SocketChannel.open(self._front)
+            self._real = await connect_to_gate(self._front)
         await self._real.write(data)
 
     async def close(self) -> None:
@@ -269,30 +267,29 @@ def _message(path: str, head: Sequence[str], text: bytes, buffers: Sequence[byte
 
 def _whole_answer(connected: socket.socket) -> Answered:
     """Everything up to the end of one answer, streamed or not."""
-    reader, raw = ResponseReader(), b""
-    while True:
+    reader, raw = ResponseReader(), bytearray()
+
+    def more() -> bytes:
         data = connected.recv(1 << 20)
         if not data:
             raise ConnectionResetError("the gate closed the connection")
-        raw += data
-        response = reader.feed(data)
-        if response is not None:
-            break
+        raw.extend(data)
+        return data
+
+    response = reader.feed(more())
+    while response is None:
+        response = reader.feed(more())
     if response.streamed:
         chunks = ChunkReader()
         found = chunks.feed(reader.take_rest())
         while None not in found:
-            data = connected.recv(1 << 20)
-            if not data:
-                raise ConnectionResetError("the gate closed the connection")
-            raw += data
-            found += chunks.feed(data)
-        return _streamed(raw, response.status, [chunk for chunk in found if chunk is not None])
+            found += chunks.feed(more())
+        items = [chunk for chunk in found if chunk is not None]
+        return _streamed(bytes(raw), response.status, items)
     places = [(piece.offset, piece.offset + piece.size) for piece in response.pieces]
     buffers = tuple(bytes(response.body[start:end]) for start, end in places)
-    return Answered(
-        raw, response.status, bytes(response.text).decode("utf-8", "surrogatepass"), buffers
-    )
+    text = bytes(response.text).decode("utf-8", "surrogatepass")
+    return Answered(bytes(raw), response.status, text, buffers)
 
 
 def _streamed(raw: bytes, status: int, chunks: Sequence[bytes]) -> Answered:

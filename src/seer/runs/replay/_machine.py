@@ -15,9 +15,9 @@ from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequenc
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
-from seer._addresses import address
 from seer._files import replace_file
 from seer._transient import TransientFolder
+from seer._unix_sockets import address
 from seer.errors import ProviderError, RemoteFileError, SandboxLostError, SandboxStateError
 from seer.providers import (
     Channel,
@@ -30,6 +30,7 @@ from seer.providers import (
     TerminalSize,
 )
 from seer.providers._spec import FileKind, Layout
+from seer.providers.client._channel import StreamChannel
 from seer.runs.replay._gate import ReplayGate
 
 GateMaker = Callable[[str, Callable[[str], Path]], ReplayGate]
@@ -61,13 +62,9 @@ class ReplayMachine(Machine):
         self._root = self._folder.path
         for folder in (_LAYOUT.workdir, _LAYOUT.run, _LAYOUT.tmp, _LAYOUT.home):
             self._host(folder).mkdir(parents=True, exist_ok=True)
-        self._gates: list[ReplayGate] = []
+        self._gates: dict[str, ReplayGate] = {}
+        """The gates that were started, by their folder in the machine."""
         self._ended = False
-
-    @property
-    def gates(self) -> list[ReplayGate]:
-        """The gates that were started in the machine."""
-        return list(self._gates)
 
     async def spawn(
         self,
@@ -87,20 +84,20 @@ class ReplayMachine(Machine):
         self._check()
         if list(argv[1:3]) != ["-m", "seer.rpc.server"] or len(argv) != 4:
             raise SandboxStateError(
-                f"a replay runs nothing, so it cannot run {list(argv)!r}; it has what agents did "
-                "with their tools, and calls of served interfaces"
+                f"a replay cannot run {list(argv)!r}: it has only recorded tool calls and "
+                "interface calls"
             )
         config = json.loads(self._host(argv[3]).read_bytes())
         gate = self._make_gate(str(config["name"]), self._host)
         gate.serve_control(str(config["control"]))
-        self._gates.append(gate)
+        self._gates[argv[3].rpartition("/")[0]] = gate
         return _GateProcess(gate)
 
     async def read_file(self, path: str, *, offset: int = 0, length: int | None = None) -> bytes:
         """See `Machine.read_file`; recorded arrays are where a gate would keep them."""
-        _, _, value = path.partition("/record/")
-        if value and self._gates:
-            return self._gates[0].blob(value.rpartition("/")[2])
+        folder, _, value = path.partition("/record/")
+        if value and folder in self._gates:
+            return self._gates[folder].blob(value.rpartition("/")[2])
         with _as_remote(path), self._host(path).open("rb") as file:
             file.seek(offset)
             return file.read(-1 if length is None else length)
@@ -152,7 +149,7 @@ class ReplayMachine(Machine):
         if isinstance(address, int):
             raise RemoteFileError(errno.ECONNREFUSED, "nothing listens in a replay", str(address))
         with _as_remote(address):
-            return await SocketChannel.open(self._host(address))
+            return await connect_to_gate(self._host(address))
 
     def listen(self, path: str) -> Listener:
         """Refuse, because no program runs that could connect.
@@ -173,7 +170,7 @@ class ReplayMachine(Machine):
     async def terminate(self) -> None:
         """End it; see `Machine.terminate`."""
         self._ended = True
-        for gate in self._gates:
+        for gate in self._gates.values():
             gate.close()
         await asyncio.to_thread(self._folder.remove)
 
@@ -232,38 +229,18 @@ class _GateProcess(Process):
         await self.kill()
 
 
-class SocketChannel(Channel):
-    """A connection to a Unix socket of this host."""
+async def connect_to_gate(path: Path) -> StreamChannel:
+    """Connect to a replayed gate's socket.
 
-    @classmethod
-    async def open(cls, path: Path) -> "SocketChannel":
-        """Connect.
+    Raises:
+        OSError: Nothing listens there.
+    """
+    with address(path) as short:
+        return StreamChannel(*await asyncio.open_unix_connection(short), _gate_is_gone)
 
-        Raises:
-            OSError: Nothing listens there.
-        """
-        with address(path) as short:
-            return cls(*await asyncio.open_unix_connection(short))
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
-
-    async def read(self, n: int = 65536) -> bytes:
-        try:
-            return await self._reader.read(n)
-        except ConnectionError as error:
-            raise SandboxLostError(f"the replayed interface is gone: {error}") from error
-
-    async def write(self, data: bytes) -> None:
-        try:
-            self._writer.write(data)
-            await self._writer.drain()
-        except ConnectionError as error:
-            raise SandboxLostError(f"the replayed interface is gone: {error}") from error
-
-    async def close(self) -> None:
-        self._writer.close()
+async def _gate_is_gone() -> SandboxLostError:
+    return SandboxLostError("the replayed interface is gone")
 
 
 @contextmanager

@@ -2,13 +2,13 @@
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from seer.errors import ConfigError, RecordError, SandboxNotFoundError, ServeError
 from seer.providers import Machine, MachineSpec, MachineStatus, Provider, get_provider
 from seer.runs._calls import GateCall
-from seer.runs._places import runs_root
 from seer.runs._reader import Run, open_run
 from seer.runs.replay._gate import ReplayGate
 from seer.runs.replay._live import LiveAfterMachine, Takeover
@@ -51,7 +51,7 @@ class ReplayProvider(Provider):
             raise ConfigError(
                 "provider", "replay", f"say which run: set {RUN_VARIABLE}, or use `seer replay RUN`"
             )
-        run = open_run(named, runs_root())
+        run = open_run(named)
         live = os.environ.get(LIVE_VARIABLE)
         if not live:
             return ReplayMachine(spec, gate_maker(run))
@@ -80,9 +80,6 @@ def gate_maker(run: Run, takeover: Takeover | None = None) -> GateMaker:
     for item in runs:
         interfaces |= item.info.interfaces
 
-    def read_blob(digest: str) -> bytes:
-        return _blob_of_any(runs, digest)
-
     def make(name: str, host_path: Callable[[str], Path]) -> ReplayGate:
         about = interfaces.get(name)
         if about is None or "schema" not in about:
@@ -94,12 +91,12 @@ def gate_maker(run: Run, takeover: Takeover | None = None) -> GateMaker:
             name,
             about["schema"],
             [call for call in calls if call.interface == name],
-            read_blob=read_blob,
+            read_blob=partial(_blob_of_any, runs),
             host_path=host_path,
-            beyond=takeover,
+            live=takeover,
         )
         if takeover is not None:
-            takeover.add_gate(gate, read_blob)
+            takeover.add_gate(gate)
         return gate
 
     return make

@@ -3,16 +3,15 @@
 Requests are hostile, so the live gate's strict parser reads them.
 """
 
-import array
 import hashlib
 import json
-import os
 import socket
 from typing import Any
 
 from seer._redact import Redactor
 from seer.errors import ProtocolError
 from seer.rpc.server._request_buffers import RequestBuffers
+from seer.rpc.wire._descriptors import SPACE, close_each, received
 from seer.rpc.wire._http import Request, WireError, parse_request
 from seer.rpc.wire._protocol import MAX_DESCRIPTORS, MAX_HEAD
 from seer.runs._scrub import scrub_bytes
@@ -52,7 +51,7 @@ class RequestReader:
 
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
-        self._data = b""
+        self._data = bytearray()
         self._descriptors: list[int] = []
 
     def next(self) -> Asked | None:
@@ -66,31 +65,31 @@ class RequestReader:
                 raise WireError(f"the head has more than {MAX_HEAD} bytes", 431)
             if not self._more():
                 return None
-        head, self._data = self._data[:end], self._data[end + 4 :]
-        request = parse_request(head, max_body=_MAX_BODY)
+        request = parse_request(bytes(self._data[:end]), max_body=_MAX_BODY)
+        del self._data[: end + 4]
         if request.expects and not self._data:
             self._socket.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
         while len(self._data) < request.length:
             if not self._more():
                 return None
-        body, self._data = self._data[: request.length], self._data[request.length :]
+        body = bytes(self._data[: request.length])
+        del self._data[: request.length]
+        if len(self._descriptors) != request.memfds:
+            raise WireError(f"{len(self._descriptors)} descriptors came, not {request.memfds}")
         descriptors, self._descriptors = self._descriptors, []
-        if len(descriptors) != request.memfds:
-            for fd in descriptors:
-                os.close(fd)
-            raise WireError(f"{len(descriptors)} descriptors came, not {request.memfds}")
         try:
             return Asked(request, body, descriptors)
         except ProtocolError as error:
             raise WireError(str(error)) from None
 
+    def close(self) -> None:
+        """Close descriptors that came without a whole request."""
+        close_each(self._descriptors)
+
     def _more(self) -> bool:
-        data, ancillary, _, _ = self._socket.recvmsg(
-            1 << 20, socket.CMSG_SPACE(MAX_DESCRIPTORS * 4)
-        )
-        for _, _, payload in ancillary:
-            numbers = array.array("i")
-            numbers.frombytes(payload[: len(payload) - len(payload) % numbers.itemsize])
-            self._descriptors.extend(numbers)
+        data, ancillary, _, _ = self._socket.recvmsg(1 << 20, SPACE)
+        self._descriptors += received(ancillary)
+        if len(self._descriptors) > MAX_DESCRIPTORS:
+            raise WireError(f"more than {MAX_DESCRIPTORS} descriptors came")
         self._data += data
         return bool(data)

@@ -8,6 +8,7 @@ import os
 from seer.errors import RemoteFileError
 from seer.testing.provider_contract._subject import (
     Subject,
+    checks_in,
     equal,
     expect,
     python,
@@ -164,9 +165,8 @@ async def the_systems_files_cannot_be_written(subject: Subject) -> None:
 async def pipes_and_devices_do_not_hang_a_reader(subject: Subject) -> None:
     machine = await subject.machine()
     await sh(machine, "mkfifo pipe")
-    async with asyncio.timeout(20):
-        await raises(RemoteFileError, machine.read_file("pipe"), "a pipe")
-        await raises(RemoteFileError, machine.read_file("/dev/zero"), "a device without end")
+    await raises(RemoteFileError, machine.read_file("pipe"), "a pipe")
+    await raises(RemoteFileError, machine.read_file("/dev/zero"), "a device without end")
     await machine.remove("pipe")
 
 
@@ -249,26 +249,4 @@ async def many_files_move_at_once(subject: Subject) -> None:
     await asyncio.gather(*(one(number) for number in range(24)))
 
 
-CHECKS = (
-    files_come_back_as_they_were_written,
-    what_a_command_wrote_can_be_read,
-    empty_files_are_files,
-    large_files_arrive_whole,
-    odd_names_work_everywhere,
-    parts_of_a_file_can_be_read,
-    appending_keeps_what_was_there,
-    modes_are_kept,
-    replacing_a_file_is_atomic,
-    a_failed_write_leaves_the_old_content,
-    missing_files_are_errors_with_errno,
-    reading_a_folder_is_an_error_with_errno,
-    the_systems_files_cannot_be_written,
-    pipes_and_devices_do_not_hang_a_reader,
-    links_are_followed_by_reading_and_not_by_listing,
-    folders_are_made_with_their_parents,
-    removing_a_folder_needs_the_word_recursive,
-    deep_and_locked_trees_can_be_removed,
-    large_folders_are_listed_whole,
-    the_layouts_folders_can_be_written,
-    many_files_move_at_once,
-)
+CHECKS = checks_in(globals())

@@ -3,16 +3,16 @@
 import asyncio
 import contextlib
 import dataclasses
+import inspect
 import os
 import sys
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from seer.errors import SeerError
 from seer.providers import ExecResult, Machine, MachineSpec, Provider
 
-T = TypeVar("T")
 E = TypeVar("E", bound=BaseException)
 
 
@@ -66,6 +66,24 @@ class Subject:
         return Controller(process)
 
 
+Check = Callable[[Subject], Awaitable[None]]
+
+
+def checks_in(module: Mapping[str, Any]) -> tuple[Check, ...]:
+    """The checks of a module: its public coroutine functions, in their order.
+
+    Args:
+        module: Its `globals()`.
+    """
+    return tuple(
+        found
+        for name, found in module.items()
+        if inspect.iscoroutinefunction(found)
+        and found.__module__ == module["__name__"]
+        and not name.startswith("_")
+    )
+
+
 _PROLOGUE = """
 import sys
 from seer._sync import run_sync
@@ -88,8 +106,7 @@ class Controller:
         """The next line of its output; fails at the end of the output."""
         if self._process.stdout is None:
             raise AssertionError("the controller has no output")
-        async with asyncio.timeout(60):
-            found = await self._process.stdout.readline()
+        found = await self._process.stdout.readline()
         expect(bool(found), "the other controller ended without a word")
         return found.decode().strip()
 
@@ -101,8 +118,7 @@ class Controller:
         """Wait for its end, and return its exit code."""
         if self._process.stdin is not None:
             self._process.stdin.close()
-        async with asyncio.timeout(60):
-            return await self._process.wait()
+        return await self._process.wait()
 
     async def kill(self) -> None:
         """Kill it with SIGKILL."""
@@ -141,7 +157,7 @@ async def raises(kind: type[E], awaitable: Awaitable[object], what: str) -> E:
 async def eventually(
     look: Callable[[], Awaitable[bool]], what: str, *, within: float = 30.0
 ) -> None:
-    """Wait until `look` returns something; fail at the time limit."""
+    """Wait until `look` returns True; fail at the time limit."""
     deadline = time.monotonic() + within
     while not await look():
         expect(time.monotonic() < deadline, f"{what}: not within {within:g} s")

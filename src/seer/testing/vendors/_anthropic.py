@@ -21,7 +21,7 @@ class AnthropicEndpoint(VendorEndpoint):
     """`POST /v1/messages` from a script."""
 
     def asks_model(self, request: Request) -> bool:
-        """Whether the request has a system prompt or tools; the CLI also sends other requests."""
+        """Whether this is a request for a message; the CLI also asks to count tokens."""
         return request.method == "POST" and request.path.split("?")[0] == "/v1/messages"
 
     def other(self, request: Request) -> Any:

@@ -1,4 +1,4 @@
-// Where the page begins: the data's source, the address, the keys.
+// The page's entry point: chooses the source of data, and handles the address and the keys.
 
 import { EmbeddedSource, HttpSource } from "./data/source.js";
 import { fill, h } from "./draw/dom.js";
@@ -57,7 +57,7 @@ async function begin() {
   const source = new HttpSource(token ?? "");
   try {
     const about = await source.about();
-    // A new token in an open tab means another viewer; everything begins again.
+    // A new token in an open tab belongs to another server, so the page reloads.
     addEventListener("hashchange", () =>
       location.hash.startsWith("#token=") ? location.reload() : route(source, about),
     );

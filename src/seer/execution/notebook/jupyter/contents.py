@@ -82,7 +82,7 @@ class SessionContents(AsyncContentsManager):
         return path.strip("/") == self.notebook
 
     async def is_hidden(self, path: str) -> bool:
-        """Neither of them."""
+        """Always False: neither the root nor the notebook is hidden."""
         return False
 
     async def delete_file(self, path: str) -> None:

@@ -57,7 +57,9 @@ class Controller:
         while line := await reader.readline():
             message: Message = json.loads(line)
             if "reply" in message:
-                self._replies.pop(message["reply"]).set_result(message)
+                reply = self._replies.pop(message["reply"])
+                if not reply.done():  # Jupyter cancels a save when the next edit comes
+                    reply.set_result(message)
             else:
                 self._requests.put_nowait(message)
 

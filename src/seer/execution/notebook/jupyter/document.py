@@ -22,9 +22,8 @@ async def save_document(app: ServerApp, path: str) -> None:
     document = await _document(app, path)
     settings: Any = app.web_app.settings
     loader = _extension(app).file_loaders[settings["file_id_manager"].get_id(path)]
-    with contextlib.suppress(
-        OutOfBandChanges
-    ):  # Jupyter loads what a person has saved in the meantime
+    # Jupyter itself loads what a person has saved in the meantime.
+    with contextlib.suppress(OutOfBandChanges):
         content = await document.aget()
         await loader.maybe_save_content({"format": "json", "type": "notebook", "content": content})
 

@@ -32,7 +32,7 @@ class SessionSpecs(KernelSpecManager):
     """Knows only the session's kernel, and searches no folder."""
 
     def find_kernel_specs(self) -> dict[str, str]:
-        """The one name."""
+        """The session's kernel, as the only specification."""
         return {KERNEL: _RESOURCES}
 
     def get_kernel_spec(self, kernel_name: str) -> KernelSpec:

@@ -1,9 +1,9 @@
-// Values of gate calls: the wire's tagged JSON and raw buffers, as numbers one can draw.
+// Decodes the values of gate calls, which are tagged JSON and raw buffers, into numbers to draw.
 
 import { BlobRef, Cut, textOf } from "./record.js";
 import { own } from "../draw/dom.js";
 
-/** An array whose numbers are fetched when somebody looks. */
+/** An array whose numbers are fetched when they are first drawn. */
 export class NdArray {
   constructor(dtype, shape, digest) {
     this.dtype = dtype;
@@ -12,7 +12,7 @@ export class NdArray {
     this.data = null;
   }
 
-  /** An array from nested lists, or null where they are none. */
+  /** An array from nested lists; null if the value is not an array. */
   static of(value) {
     const shape = shapeOf(value);
     if (!shape) return null;
@@ -24,7 +24,7 @@ export class NdArray {
     return found;
   }
 
-  /** Rows that came as arrays of their own, as one. */
+  /** One array from several arrays of the same shape, which become its rows. */
   static stack(parts) {
     const found = new NdArray(parts[0].dtype, [parts.length, ...parts[0].shape], null);
     found.parts = parts;
@@ -35,7 +35,7 @@ export class NdArray {
     return this.shape.reduce((a, b) => a * b, 1);
   }
 
-  /** The numbers, in the order of the last axis first. Long lists tell their length only now. */
+  /** The numbers in row-major order. A long list has no known length before it is loaded. */
   async load(fetchBlob) {
     if (this.data) return this.data;
     if (this.parts) {
@@ -126,7 +126,7 @@ function numbers(raw, dtype, size) {
   return found;
 }
 
-/** The wire's JSON text as values; arrays become `NdArray`. Null where there is none. */
+/** Parses the wire's JSON text; arrays become `NdArray`. Null if the text is missing or cut. */
 export function decode(text, buffers) {
   if (text instanceof BlobRef || text instanceof Cut || typeof text !== "string" || !text)
     return null;

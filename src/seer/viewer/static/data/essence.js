@@ -1,8 +1,8 @@
-// What entries say, without what differs by chance: for searching, and for comparing two runs.
+// The content of entries without times and ids, for searching and for comparing two runs.
 
 import { textOf } from "./record.js";
 
-/** What an item says, without times, ids and durations. */
+/** The content of an item, without times, ids and durations. */
 export function essence(item) {
   const { event } = item;
   const plain = (value) => JSON.stringify(value ?? null);
@@ -17,7 +17,7 @@ export function essence(item) {
   return [item.type, textOf(event.text) || plain(event.text), textOf(event.message)];
 }
 
-/** The first place where two lists of items differ, or -1. */
+/** The index at which two lists of items first differ, or -1. */
 export function firstDivergence(left, right) {
   const length = Math.max(left.length, right.length);
   for (let index = 0; index < length; index++) {

@@ -1,8 +1,8 @@
-// Fetches parts of a run when they come into view, and remembers them.
+// Fetches parts of a run when they come into view, and caches them.
 
-const MOST = 4000; // lines whose fragments are remembered
+const MOST = 4000; // lines whose fragments are cached
 const TOGETHER = 100; // lines in one request
-const LARGE = 4_000_000; // bytes of a blob that is not remembered
+const LARGE = 4_000_000; // bytes; a larger blob is not cached
 const decoder = new TextDecoder("utf-8", { fatal: false });
 
 /** Blobs and fragments of the run `id`. */
@@ -30,7 +30,7 @@ export class Fetcher {
     return this.kept.get(digest);
   }
 
-  /** The claims of the run's final report, asked for once. */
+  /** The claims of the run's final report, requested once. */
   claims() {
     this.checked ??= this.source.claims(this.id);
     return this.checked;
@@ -40,7 +40,7 @@ export class Fetcher {
     return decoder.decode(await this.blob(reference.digest));
   }
 
-  /** The fragments of a line: at once where they are known, else a promise of them. */
+  /** The fragments of a line, or a promise of them if they are not cached. */
   fragments(kind, at) {
     const key = `${kind} ${at}`;
     if (!this.#rendered.has(key)) {
@@ -58,7 +58,7 @@ export class Fetcher {
     return this.#rendered.get(key);
   }
 
-  // Everything that came into view together is one request.
+  // One request fetches all lines that came into view together.
   async #ask() {
     const wanted = this.#wanted.splice(0, TOGETHER);
     if (this.#wanted.length) setTimeout(() => this.#ask(), 0);

@@ -1,9 +1,9 @@
-// Keeps a model up to date with its run, across lost connections and sleeping tabs.
+// Keeps a model up to date with its run. It reconnects after a lost connection or a hidden tab.
 
 const PATIENCE = [500, 1000, 2000, 5000];
 const BATCH = 60; // milliseconds between two updates of the page
 
-/** Starts at once; `stop()` ends it. `changed` is called after what came in. */
+/** Starts at once; `stop()` ends it. It calls `changed` after new lines have come in. */
 export function follow(source, model, changed) {
   let [stopped, failures, scheduled] = [false, 0, 0];
   let abort = new AbortController();
@@ -34,7 +34,7 @@ export function follow(source, model, changed) {
     }
     tell();
   };
-  // A tab that nobody sees holds no connection: browsers allow few of them.
+  // A hidden tab holds no connection, because browsers allow few connections to one server.
   const hide = () => document.hidden && model.state === "live" && abort.abort();
   document.addEventListener("visibilitychange", hide);
   const clock = setInterval(() => model.state === "live" && tell(), 1000);

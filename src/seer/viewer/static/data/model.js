@@ -1,11 +1,11 @@
-// A run as the page thinks of it: the lines of its record, put together into what happened.
+// The page's model of a run: entries and gate calls, assembled from the lines of its record.
 
 import { textOf, unpack } from "./record.js";
 
-const CLOCKS = 0.01; // seconds by which the times of two processes may disagree
-const WHOLE = new Set(["stop", "tool_calls"]); // ends of answers that need no word
+const CLOCKS = 0.01; // seconds by which the clocks of two processes may differ
+const WHOLE = new Set(["stop", "tool_calls"]); // reasons that the transcript leaves out
 
-/** Grows with the lines that come in; `changed` is called after each batch. */
+/** One run. It grows with the lines that `take` gets. */
 export class RunModel {
   constructor(id) {
     this.id = id;
@@ -15,17 +15,17 @@ export class RunModel {
     this.usage = [];
     this.offsets = { events: 0, calls: 0 };
     this.problems = [];
-    this.sent = []; // messages to the agent that it has not got yet
+    this.sent = []; // messages that the agent has not received yet
     this.turns = new Map();
-    this.state = "loading"; // then: live, over, gone
+    this.state = "loading"; // later: live, over or gone
     this.#tools = new Map();
     this.#early = new Map();
   }
 
   #tools;
-  #early; // calls by the id of a tool call that is still to be read
+  #early; // gate calls by the id of a tool call that has not been read yet
 
-  /** Take lines as the stream gives them. */
+  /** Takes lines of the stream. */
   take(lines) {
     for (const line of lines) {
       if (line.kind === "run") this.meta = line.body ?? {};
@@ -39,12 +39,12 @@ export class RunModel {
     if (this.state === "loading" && this.meta.status === "running") this.state = "live";
   }
 
-  /** When it began, Unix time. */
+  /** When the run began, as Unix time. */
   get start() {
     return this.items[0]?.time ?? this.meta.created ?? 0;
   }
 
-  /** The last moment that is known of. */
+  /** The time of the last known line. */
   get end() {
     const last = this.items[this.items.length - 1];
     const call = this.calls[this.calls.length - 1];
@@ -164,7 +164,9 @@ export class RunModel {
     };
     this.calls.push(found);
     if (call.tool_call) return this.#belongs(String(call.tool_call), found);
-    // Older records do not say it. It came in while a tool ran: the last one that began before.
+    // An empty id: the user's own script made the call. Older records do not say it; there, it is
+    // the last tool call that began before this call.
+    if (call.tool_call === "") return;
     for (let index = this.items.length - 1; index >= 0; index--) {
       const item = this.items[index];
       if (item.type !== "tool_call" || item.time > found.started + CLOCKS) continue;
@@ -180,10 +182,10 @@ export class RunModel {
     this.#early.set(id, [...(this.#early.get(id) ?? []), call]);
   }
 
-  // Calls that were written down before the event that they belong to.
+  // Links the gate calls that were recorded before the tool call that made them.
   #assign(item) {
     for (const call of this.calls) {
-      if (call.tool_call) continue;
+      if (call.tool_call !== undefined) continue;
       if (!call.item && call.started >= item.time - CLOCKS && call.started <= item.endTime + CLOCKS)
         this.#link(item, call);
     }
@@ -206,7 +208,7 @@ export function firstLine(text, longest = 120) {
   return line.length > longest ? `${line.slice(0, longest - 1)}…` : line;
 }
 
-/** What a tool call does, in one line. */
+/** A summary of a tool call in one line. */
 export function toolSummary(item) {
   const given = item.event.arguments;
   if (given === null || typeof given !== "object") return "";

@@ -1,4 +1,4 @@
-// The form that lines have on disk, and back: references to blobs, escaped keys, cut values.
+// Decodes recorded lines: references to blobs, escaped keys and cut values.
 
 /** A large value in a file beside the record. */
 export class BlobRef {
@@ -9,7 +9,7 @@ export class BlobRef {
   }
 }
 
-/** A value of which only the beginning came. */
+/** A value of which the server sent only the beginning. */
 export class Cut {
   constructor(kept, count) {
     this.kept = kept;
@@ -35,7 +35,7 @@ export function unpack(value, depth = 0) {
   return plain;
 }
 
-/** What of a text is at hand: strings as they are, references and cuts as far as they go. */
+/** The part of a text that the page has: a whole string, or the beginning of a cut value. */
 export function textOf(value) {
   if (typeof value === "string") return value;
   if (value instanceof Cut) return textOf(value.kept);
@@ -43,7 +43,7 @@ export function textOf(value) {
   return String(value);
 }
 
-/** Whether there is more of a text than `textOf` gives. */
+/** Whether `textOf` returns less than the whole text. */
 export function isPartial(value) {
   return value instanceof BlobRef || value instanceof Cut;
 }

@@ -1,16 +1,16 @@
-// Where the page's data comes from: the viewer's server, or the page itself when it was shared.
+// The sources of the page's data: the viewer's server, or the page itself if it is a shared file.
 
 import { fromBase64 } from "./record.js";
 
-/** An answer that is an error; `status` is 0 where there was no answer. */
-export class SourceError extends Error {
+/** An error from the server; `status` is 0 if the server did not answer. */
+class SourceError extends Error {
   constructor(message, status) {
     super(message);
     this.status = status;
   }
 }
 
-/** Asks the server. The token goes into a header, never into an address. */
+/** Fetches from the server. It sends the token in a header, never in an address. */
 export class HttpSource {
   constructor(token) {
     this.token = token;
@@ -35,6 +35,14 @@ export class HttpSource {
     throw new SourceError(String(found.error ?? response.statusText), response.status);
   }
 
+  async #json(path) {
+    return (await this.#ask(path)).json();
+  }
+
+  async #bytes(path) {
+    return new Uint8Array(await (await this.#ask(path)).arrayBuffer());
+  }
+
   #post(path, body) {
     return this.#ask(path, {
       method: "POST",
@@ -47,21 +55,21 @@ export class HttpSource {
     return `api/runs/${encodeURIComponent(id)}${rest}`;
   }
 
-  async about() {
-    return (await this.#ask("api/about")).json();
+  about() {
+    return this.#json("api/about");
   }
 
-  async runs(query) {
+  runs(query) {
     const given = Object.entries(query).filter(([, value]) => value !== "" && value !== null);
-    return (await this.#ask(`api/runs?${new URLSearchParams(given)}`)).json();
+    return this.#json(`api/runs?${new URLSearchParams(given)}`);
   }
 
-  async sweep() {
-    return (await this.#ask("api/sweep")).json();
+  sweep() {
+    return this.#json("api/sweep");
   }
 
-  async run(id) {
-    return (await this.#ask(this.#run(id))).json();
+  run(id) {
+    return this.#json(this.#run(id));
   }
 
   /** Calls `take` with each batch of lines; returns when the run is over, or throws. */
@@ -80,44 +88,40 @@ export class HttpSource {
     }
   }
 
-  async line(id, kind, at) {
-    return (await this.#ask(this.#run(id, `/line?kind=${kind}&at=${at}`))).json();
+  line(id, kind, at) {
+    return this.#json(this.#run(id, `/line?kind=${kind}&at=${at}`));
   }
 
   /** The fragments of lines, by kind and offset. */
-  async fragments(id, { events, calls }) {
-    return (await this.#ask(this.#run(id, `/fragments?events=${events}&calls=${calls}`))).json();
+  fragments(id, { events, calls }) {
+    return this.#json(this.#run(id, `/fragments?events=${events}&calls=${calls}`));
   }
 
-  /** Two texts as fragments, with what differs marked. */
+  /** Two texts as fragments, with their differences marked. */
   async difference(left, right) {
     return (await this.#post("api/difference", { left, right })).json();
   }
 
   async blob(id, digest) {
-    return new Uint8Array(
-      await (await this.#ask(this.#run(id, `/blob/${encodeURIComponent(digest)}`))).arrayBuffer(),
-    );
+    return this.#bytes(this.#run(id, `/blob/${encodeURIComponent(digest)}`));
   }
 
   async artifact(id, name) {
     const path = name.split("/").map(encodeURIComponent).join("/");
-    return new Uint8Array(
-      await (await this.#ask(this.#run(id, `/artifact/${path}`))).arrayBuffer(),
-    );
+    return this.#bytes(this.#run(id, `/artifact/${path}`));
   }
 
-  async notebook(id) {
-    return (await this.#ask(this.#run(id, "/notebook"))).json();
+  notebook(id) {
+    return this.#json(this.#run(id, "/notebook"));
   }
 
   /** The claims of the final report, with their verdicts. */
-  async claims(id) {
-    return (await this.#ask(this.#run(id, "/claims"))).json();
+  claims(id) {
+    return this.#json(this.#run(id, "/claims"));
   }
 
-  async verify(id) {
-    return (await this.#ask(this.#run(id, "/verify"))).json();
+  verify(id) {
+    return this.#json(this.#run(id, "/verify"));
   }
 
   async sharePreview(id, redaction) {
@@ -133,7 +137,7 @@ export class HttpSource {
   }
 }
 
-/** Reads the run that the page carries. */
+/** Reads the run that is embedded in the page. */
 export class EmbeddedSource {
   constructor(record) {
     this.record = record;

@@ -1,9 +1,9 @@
-// The token: read from the address once, kept for this tab, and handed to new tabs of this page.
+// The access token: read from the address once, kept for this tab, and passed to new tabs.
 
 const KEY = "seer-token";
 const CHANNEL = "seer-viewer";
 
-/** The token, or null. It is taken out of the address, so that nobody copies it by accident. */
+/** The token, or null. It is removed from the address, so that a copied address has none. */
 export async function takeToken() {
   const found = /^#token=([\w-]+)(?:&run=([\w.-]+))?$/.exec(location.hash);
   if (found) {
@@ -18,7 +18,7 @@ export async function takeToken() {
   return token;
 }
 
-// Only pages of this very origin hear the channel, and those have the token or may have it.
+// Only pages of the same origin receive messages of the channel, and these may have the token.
 function askOtherTabs() {
   return new Promise((resolve) => {
     const channel = new BroadcastChannel(CHANNEL);

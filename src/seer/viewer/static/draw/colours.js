@@ -1,4 +1,4 @@
-// Colour scales. Values below and above zero get two hues; others one that grows lighter.
+// Colour scales. Values on both sides of zero get two hues; other values get one sequential scale.
 
 import { isDark } from "./theme.js";
 
@@ -42,7 +42,7 @@ function at(stops, share) {
   return stops[low].map((part, index) => Math.round(part + (stops[low + 1][index] - part) * rest));
 }
 
-// The bounds of most values, where a few others are so far off that they would hide the rest.
+// The bounds of most values, if a few outliers would hide the differences between the others.
 function withoutOutliers(sorted) {
   const last = sorted.length - 1;
   const step = Math.max(1, Math.ceil(last * 0.02));
@@ -52,9 +52,9 @@ function withoutOutliers(sorted) {
 }
 
 /**
- * A function from a value to [r, g, b], with `low`, `high` and `diverging`. Where it is `clipped`,
- * its bounds are percentiles, and values beyond them have the colour of the bound; `whole` keeps
- * the full range.
+ * A function from a value to [r, g, b], with `low`, `high` and `diverging`. If it is `clipped`, its
+ * bounds are percentiles, and values beyond a bound have the colour of the bound. `whole` keeps the
+ * full range.
  */
 export function scale(values, { whole = false } = {}) {
   const sorted = Float64Array.from(values).filter(Number.isFinite).sort();
@@ -73,7 +73,7 @@ export function scale(values, { whole = false } = {}) {
   );
 }
 
-/** Text on a colour: dark or light, whichever can be read. */
+/** The colour of readable text on a background: dark or light. */
 export function readable([red, green, blue]) {
   return red * 0.299 + green * 0.587 + blue * 0.114 > 140 ? "#14151a" : "#f6f6fa";
 }
@@ -82,7 +82,7 @@ const light = (hue) => `hsl(${hue} 58% 52%)`;
 const dark = (hue) => `hsl(${hue} 38% 52%)`;
 const HUES = [245, 160, 25, 330, 200, 95, 280, 50];
 
-/** A colour for a name that stays the same, by order of appearance. */
+/** Gives each name a colour that stays the same, in the order in which the names appear. */
 export class Palette {
   #names = new Map();
 
@@ -91,12 +91,12 @@ export class Palette {
     return HUES[this.#names.get(name) % HUES.length];
   }
 
-  /** For styles: changes with the page between light and dark. */
+  /** The colour for a style. It follows the page's theme. */
   of(name) {
     return `light-dark(${light(this.#hue(name))}, ${dark(this.#hue(name))})`;
   }
 
-  /** For a canvas, which has to be drawn again when the page changes. */
+  /** The colour for a canvas, which must be drawn again when the theme changes. */
   now(name) {
     return (isDark() ? dark : light)(this.#hue(name));
   }

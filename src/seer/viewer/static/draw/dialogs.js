@@ -1,8 +1,8 @@
-// Questions to a person, and short messages.
+// Dialogs and short messages.
 
 import { fill, h, icon } from "./dom.js";
 
-/** A dialog with a title; `build(close)` gives what is in it. */
+/** A dialog with a title; `build(close)` returns its content. */
 export function dialog(title, build) {
   const element = h("dialog");
   const close = () => element.close();
@@ -31,7 +31,7 @@ function add(element, title, close, content) {
   );
 }
 
-/** A message at the edge of the page that goes away by itself. */
+/** A message at the edge of the page that disappears after five seconds. */
 export function toast(text, kind = "") {
   const element = h("div.toast", { class: kind, role: "status" }, text);
   document.body.append(element);
@@ -51,7 +51,7 @@ const KEYS = [
   ["?", "this list"],
 ];
 
-/** What the keys do. */
+/** Shows the keyboard shortcuts. */
 export function showHelp() {
   dialog("Keys", () =>
     h(

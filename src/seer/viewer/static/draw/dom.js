@@ -1,5 +1,5 @@
-// Building the page. Text only ever becomes text: nothing here, or anywhere else in the viewer,
-// turns a string into markup.
+// Builds elements of the page. Strings become text nodes: nothing here, or anywhere else in the
+// viewer, turns a string into markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 const FORBIDDEN = new Set(["script", "iframe", "object", "embed", "link", "meta", "base", "style"]);
@@ -67,16 +67,16 @@ function set(element, name, value) {
   else throw new Error(`the attribute ${name} is never set`);
 }
 
-// Marks that reorder what follows them: source with one reads otherwise than it runs.
+// Bidirectional controls. With one of them, source code can look different from what it runs.
 const REORDERING = /[\u202a-\u202e\u2066-\u2069]/g;
 
-/** Text for the page, in the order in which it is written. */
+/** A text node in which bidirectional controls are escaped, so that they reorder nothing. */
 export function textNode(value) {
   const text = String(value).replace(REORDERING, (mark) => `\\u${mark.charCodeAt(0).toString(16)}`);
   return document.createTextNode(text);
 }
 
-/** Append children; strings become text. */
+/** Appends children; strings become text. */
 export function add(element, ...children) {
   for (const child of children.flat(3)) {
     if (child === null || child === undefined || child === false) continue;
@@ -95,18 +95,18 @@ export function s(tag, attributes = {}, ...children) {
   return add(element, ...children);
 }
 
-/** What a table of the page's own has under a name that may come from a record. */
+/** The entry of a table of the page, by a name that may come from a record. */
 export function own(table, name) {
   return Object.hasOwn(table, name) ? table[name] : undefined;
 }
 
-/** Replace what an element holds. */
+/** Replaces the children of an element. */
 export function fill(element, ...children) {
   element.replaceChildren();
   return add(element, ...children);
 }
 
-/** The address if a person may follow it: other web pages, or places in this one. */
+/** The address if it is safe to follow (a web page, mail or a place in this page), else null. */
 export function safeLink(text) {
   const address = String(text).trim();
   if (address.startsWith("#/")) return address;
@@ -132,7 +132,7 @@ const ICONS = {
   gate: "M4 20V9l8-5 8 5v11m-11 0v-6h6v6",
 };
 
-/** A small line drawing. */
+/** A small icon. */
 export function icon(name) {
   return s(
     "svg",

@@ -1,4 +1,4 @@
-// A matrix as a picture: one cell per number, or per group of them where there are too many.
+// Draws a matrix as a heat map: one cell per number, or per group of numbers in a large matrix.
 
 import { fill, h } from "./dom.js";
 import { number } from "../text/format.js";
@@ -24,7 +24,7 @@ export function heatmap(data, rows, columns, { side = {}, below = {} } = {}) {
     fill(key, legend(colours, change));
   };
   draw(false);
-  // Cells keep a shape that can be seen: never thinner than a few pixels, never one huge block.
+  // A cell is at least three pixels high, and a small matrix does not become one huge block.
   const cell = Math.min(26, Math.max(3, Math.floor(260 / height)));
   canvas.style.height = `${Math.min(420, height * cell)}px`;
   const name = ({ names, title }, index) =>
@@ -52,7 +52,7 @@ export function heatmap(data, rows, columns, { side = {}, below = {} } = {}) {
   );
 }
 
-// As many labels as there is room for, each at the middle of its row or column.
+// The labels that there is room for, each at the middle of its row or column.
 function labels({ names }, length, most, room = 0) {
   const every = Math.ceil(length / Math.max(2, most));
   const shown = names
@@ -71,7 +71,7 @@ function labels({ names }, length, most, room = 0) {
   });
 }
 
-/** A text whose blanks can be seen. */
+/** A text with visible marks for its leading blanks and line breaks. */
 export function visible(text) {
   return (
     String(text)
@@ -84,7 +84,7 @@ function reduce(data, rows, columns, stepY, stepX, height, width) {
   const found = new Float64Array(height * width);
   for (let y = 0; y < height; y++) {
     for (let x = 0; x < width; x++) {
-      // The strongest value of a group: what stands out must not be averaged away.
+      // A group shows its strongest value, because an average would hide outliers.
       let strongest = 0;
       for (let row = y * stepY; row < Math.min(rows, (y + 1) * stepY); row++) {
         for (let column = x * stepX; column < Math.min(columns, (x + 1) * stepX); column++) {
@@ -108,7 +108,7 @@ function paint(canvas, cells, width, height, colours) {
   context.putImageData(image, 0, 0);
 }
 
-/** The scale as a bar; `change` switches between percentiles and the full range. */
+/** A bar with the scale; `change` switches between percentiles and the full range. */
 export function legend(colours, change = null) {
   const stops = Array.from(
     { length: 9 },

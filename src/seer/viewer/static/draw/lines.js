@@ -1,9 +1,9 @@
-// Numbers as lines over their index, or over time.
+// Draws numbers as lines over their index or over time.
 
 import { number } from "../text/format.js";
 import { s } from "./dom.js";
 
-const LETTER = 6.4; // the width of a letter of an axis
+const LETTER = 6.4; // the width of a letter in an axis label
 
 /** Round values between two bounds, for an axis. */
 export function ticks(low, high, wanted = 4) {
@@ -38,7 +38,7 @@ export function lineChart(
     xTitle = "",
   } = {},
 ) {
-  const WIDTH = innerWidth < 860 ? 380 : 640; // letters stay readable where the page is narrow
+  const WIDTH = innerWidth < 860 ? 380 : 640; // keeps letters readable on a narrow page
   const finite = (value) => Number.isFinite(value);
   const points = series.flatMap((one) => one.points).filter(([x, y]) => finite(x) && finite(y));
   const extent = (values, low, high) => [
@@ -60,7 +60,7 @@ export function lineChart(
   if (x0 === x1) x1 = x0 + 1;
   if (y0 === y1) [y0, y1] = [y0 - 0.5, y1 + 0.5];
   const [rows, columns] = [ticks(y0, y1), ticks(x0, x1, 6)];
-  // Room for the longest label, and for half of the last one below.
+  // Room for the longest label on the left, and for half of the last label of the x axis.
   const longest = rows.reduce((most, y) => Math.max(most, formatY(y).length), 0);
   const PADDING = { left: longest * LETTER + 12, right: 14, top: 9, bottom: xTitle ? 34 : 20 };
   const X = (x) => PADDING.left + ((x - x0) / (x1 - x0)) * (WIDTH - PADDING.left - PADDING.right);
@@ -133,7 +133,7 @@ function draw(one, index, X, Y, floor) {
   return [area, s("path", { class: `line ${kind}`, d: path })];
 }
 
-// More points than pixels: of each group the lowest and the highest stay.
+// With more points than pixels, keeps the lowest and the highest point of each group.
 function thin(points, most = 1200) {
   if (points.length <= most) return points;
   const step = Math.ceil((points.length / most) * 2);

@@ -1,4 +1,4 @@
-// Views of values as elements: coloured tokens, before and after, arrays.
+// Draws views of values: coloured tokens, texts before and after, and arrays.
 
 import { fill, h } from "./dom.js";
 import { heatmap, legend, visible } from "./heatmap.js";
@@ -9,7 +9,7 @@ import { build } from "../text/fragment.js";
 
 const MOST_NUMBERS = 4_000_000;
 
-/** A view as an element. `place` says where its value stands: `fetcher`, `kind` and `at`. */
+/** Draws a view. `place` says where its value comes from: `fetcher`, `kind` and `at`. */
 export function picture(view, place) {
   const shape =
     view.array && view.array.shape[0] !== null
@@ -42,7 +42,7 @@ async function load(view, body, fetchBlob) {
     const data = await view.array.load(fetchBlob);
     const show = () => fill(body, view.kind === "tokens" ? tokens(view, data) : array(view, data));
     show();
-    // The scales differ in dark and light.
+    // The colours differ between the dark and the light theme.
     const again = () => (body.isConnected ? show() : removeEventListener("seer-theme", again));
     addEventListener("seer-theme", again);
   } catch (error) {
@@ -91,7 +91,7 @@ function bars(view, data, colours) {
   );
 }
 
-// Two texts side by side; the server marks what differs.
+// Two texts side by side; the server marks the differences.
 function before(view, { fetcher, kind, at }) {
   const bodies = view.texts.map((text) => h("div.side-text", {}, text));
   Promise.resolve(at === undefined ? {} : fetcher.fragments(kind, at)).then((found) =>

@@ -1,4 +1,4 @@
-// Dark or light: as the system has it, until somebody chooses.
+// The dark or light theme: the system's, unless the user chooses one.
 
 import { fill, h, icon } from "./dom.js";
 
@@ -8,11 +8,11 @@ function stored() {
   try {
     return localStorage.getItem(KEY);
   } catch {
-    return null; // a shared file opened where storage is off
+    return null; // a shared file in a browser that forbids storage
   }
 }
 
-/** Apply what was chosen before. */
+/** Applies the theme that the user chose before. */
 export function startTheme() {
   const found = stored();
   if (found === "dark" || found === "light") document.documentElement.dataset.theme = found;
@@ -27,20 +27,20 @@ export function isDark() {
   return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
 }
 
-/** Change to the other one; pictures that hold colours are told. */
+/** Switches to the other theme, and tells pictures that have colours of their own. */
 export function switchTheme() {
   const next = isDark() ? "light" : "dark";
   document.documentElement.dataset.theme = next;
   try {
     localStorage.setItem(KEY, next);
   } catch {
-    return; // it holds for this page then
+    return; // without storage, the choice holds for this page only
   } finally {
     dispatchEvent(new Event("seer-theme"));
   }
 }
 
-/** The button for it. */
+/** The button that switches the theme. */
 export function themeButton() {
   const button = h("button.ghost", {
     title: "Dark or light (d)",
@@ -55,7 +55,7 @@ export function themeButton() {
 
 const probe = h("span", { hidden: true });
 
-/** The colour that a style variable stands for now, in a form that a canvas takes. */
+/** The current value of a colour variable, in a form that a canvas accepts. */
 export function colour(name) {
   if (!probe.isConnected) document.body.append(probe);
   probe.style.color = `var(${name})`;

@@ -1,4 +1,4 @@
-// A JSON value one can look into, opened level by level.
+// A JSON value as a tree that opens level by level.
 
 import { BlobRef, Cut } from "../data/record.js";
 import { NdArray } from "../data/arrays.js";
@@ -7,7 +7,7 @@ import { h } from "./dom.js";
 
 const MOST = 200;
 
-/** The value; `open` levels are shown at once. */
+/** The tree; `open` levels are open at first. */
 export function tree(value, open = 1) {
   if (value instanceof Cut)
     return h(

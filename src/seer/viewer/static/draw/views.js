@@ -1,7 +1,7 @@
-// What in a value is worth a picture, and which one.
+// Finds the parts of a value that can be drawn, and decides how to draw them.
 //
-// By shape and by the names that people use: a list of tokens beside as many numbers is a coloured
-// text; two texts called before and after are a comparison; arrays are lines or heat maps.
+// Shapes and common names decide: a list of tokens beside as many numbers is drawn as a coloured
+// text, two texts called before and after as a comparison, and arrays as lines or heat maps.
 
 import { NdArray } from "../data/arrays.js";
 
@@ -15,11 +15,11 @@ const PAIRS = [
   ["base", "tuned"],
 ];
 const MOST = 12;
-const SMALLEST = 8; // numbers; fewer are read faster than drawn
+const SMALLEST = 8; // numbers; fewer are easier to read as text
 
 /**
- * Views of a value: `{kind: "tokens" | "pair" | "array", title, ...}`. The name of the function that
- * returned it is a hint at what its axes are.
+ * Views of a value: `{kind: "tokens" | "pair" | "array", title, ...}`. `name` is the function that
+ * returned the value; it helps to name the axes.
  */
 export function findViews(value, name = "") {
   const found = [];
@@ -65,12 +65,12 @@ function isTokens(value) {
   );
 }
 
-// What a function says its axes are: {"axes": ["layer", "head", "token"], ...}
+// Axes that the function names itself: {"axes": ["layer", "head", "token"], ...}
 function namedAxes(value) {
   return isTokens(value.axes) ? value.axes : null;
 }
 
-// {"tokens": [...], "attribution": [...]}, for each list of numbers that fits.
+// {"tokens": [...], "attribution": [...]}: one view for each list of numbers of the same length.
 function tokens(value, path, found, functionName) {
   const name = ["tokens", "str_tokens", "token_strings", "words", "labels"].find((key) =>
     isTokens(value[key]),

@@ -1,12 +1,12 @@
-// A list of any length of which only what can be seen is in the page.
+// A list of any length. Only the rows near the view are in the page.
 //
-// Heights are not known before a row has been shown, so they are estimated, measured, and
-// remembered by key. When a row above the view turns out taller than thought, the view is moved by
-// as much, so that what somebody reads stays where it is.
+// The height of a row is unknown before the row is shown, so it is estimated, then measured and
+// cached by key. When a row above the view is taller than estimated, the view moves by the
+// difference, so that the text that the user reads stays in place.
 
 import { h } from "./dom.js";
 
-const MARGIN = 600; // pixels that are made ready above and below
+const MARGIN = 600; // pixels above and below the view whose rows are in the page
 
 /** `render(item)` makes a row; rows with the same `key` and `version` are kept. */
 export class VirtualList {
@@ -31,7 +31,7 @@ export class VirtualList {
   }
 
   setItems(items) {
-    // A copy: rows may only be made of items that have been laid out.
+    // A copy, because a row may only be rendered for an item that has been laid out.
     this.items = items.slice();
     this.#index();
     this.#lay(0);
@@ -39,7 +39,7 @@ export class VirtualList {
     if (this.sticky) this.toEnd();
   }
 
-  /** Forget a row, or all, so that they are made again. */
+  /** Renders a row again, or all rows. */
   refresh(key) {
     for (const [known, row] of this.rows) if (key === undefined || known === key) row.version = NaN;
     this.#later();
@@ -53,8 +53,8 @@ export class VirtualList {
   }
 
   /**
-   * Keep following the end, or stop: only somebody who scrolls up leaves it. Rows that grow under
-   * the view, such as a picture that loads, scroll nothing up.
+   * Decides whether to follow the end. Only a user who scrolls up stops that. A row that grows in
+   * the view, such as a picture that loads, does not scroll up.
    */
   followScroll() {
     const { scrollTop } = this.scroller;
@@ -69,13 +69,13 @@ export class VirtualList {
     return scrollHeight - scrollTop - clientHeight < 48;
   }
 
-  /** Bring a row into view, near the top. */
+  /** Scrolls to a row, so that it is near the top. */
   toIndex(index) {
     this.sticky = false;
     this.scroller.scrollTop =
       this.#offset() + this.tops[Math.max(0, Math.min(index, this.items.length))] - 72;
     this.#show();
-    // Rows that were only estimated are measured now; once more lands exactly.
+    // The rows that were estimated are measured now, so a second scroll is exact.
     requestAnimationFrame(() => {
       this.scroller.scrollTop =
         this.#offset() + this.tops[Math.max(0, Math.min(index, this.items.length))] - 72;
@@ -105,7 +105,7 @@ export class VirtualList {
     });
   }
 
-  // The place of each row by its key, and its height as far as it is known.
+  // Sets the place of each row by its key, and its height, measured or estimated.
   #index() {
     this.places = new Map();
     this.sizes = new Float64Array(this.items.length);
@@ -117,7 +117,7 @@ export class VirtualList {
     });
   }
 
-  // The tops of the rows below `first`: a row that changes moves only those.
+  // Sets the tops of the rows below `first`, the only ones that a changed row moves.
   #lay(first) {
     for (let index = first; index < this.items.length; index++)
       this.tops[index + 1] = this.tops[index] + this.sizes[index];
@@ -167,7 +167,7 @@ export class VirtualList {
     return row;
   }
 
-  // One row that cannot be shown says so, and the others are shown.
+  // A row that cannot be rendered shows an error, and the other rows are not affected.
   #rendered(item) {
     try {
       return this.render(item);
@@ -201,7 +201,7 @@ export class VirtualList {
     this.#lay(first);
     if (this.sticky) this.scroller.scrollTop = this.scroller.scrollHeight;
     else if (moved) this.scroller.scrollTop += moved;
-    // Rows that shrink move the view up as well; nobody scrolled then.
+    // Rows that shrink move the view up too, which is not scrolling by the user.
     this.position = this.scroller.scrollTop;
     this.#show();
   }

@@ -1,4 +1,4 @@
-// Two runs side by side: the same until they part, and where that is.
+// Two runs side by side, with the place where they first differ.
 
 import { essence, firstDivergence } from "../data/essence.js";
 import { fill, h, icon } from "../draw/dom.js";
@@ -59,7 +59,7 @@ export class ComparePage {
     this.update();
   }
 
-  // Between the transcripts and the calls that both runs made.
+  // Switches between the transcripts and the calls that both runs made.
   #switch() {
     const calls = this.calls.element.hidden;
     this.calls.element.hidden = !calls;
@@ -158,7 +158,7 @@ export class ComparePage {
       : entry(item, this.views[side]);
   }
 
-  // The words that differ, where the two part.
+  // The words that differ, for the first two entries that differ.
   #changed(items) {
     const texts = items.map((item) => essence(item).slice(1).join("\n").slice(0, 6000));
     const sides = texts.map((text) => h("pre.output.compare-words", {}, text));

@@ -20,7 +20,7 @@ import { textOf } from "../data/record.js";
 import { themeButton } from "../draw/theme.js";
 import { follow } from "../data/follow.js";
 
-/** The page of a run. `show(root)` shows it, `close()` ends it. */
+/** The page of a run. `show(root)` shows it, and `close()` ends it. */
 export class RunPage {
   constructor(source, id, about) {
     this.source = source;
@@ -91,7 +91,7 @@ export class RunPage {
       part.close?.();
   }
 
-  /** Show a panel; on a phone the transcript is one of them. */
+  /** Shows a panel. On a phone, the transcript is a panel too. */
   tab(name, chosen = true) {
     if (chosen) this.element.dataset.tab = name === "transcript" ? "transcript" : "panel";
     if (name !== "transcript") {
@@ -193,7 +193,7 @@ export class RunPage {
     );
   }
 
-  /** A key that was pressed; true when it meant something here. */
+  /** Handles a key; returns whether this page uses it. */
   key(event) {
     const { transcript } = this;
     const names = Object.keys(this.panels);

@@ -1,4 +1,4 @@
-// All runs: filter, sort, search, page.
+// The list of all runs, with filters, sorting, search and pages.
 
 import { ago, count, dollars, duration, moment } from "../text/format.js";
 import { fill, h, icon } from "../draw/dom.js";
@@ -21,7 +21,7 @@ const COLUMNS = [
   ["score", "Score"],
 ];
 
-/** The page. The address holds the choices, so that they can be bookmarked. */
+/** The page. Its choices are in the address, so that they can be bookmarked. */
 export class RunsPage {
   constructor(source, query, about) {
     this.source = source;
@@ -117,7 +117,7 @@ export class RunsPage {
     const asked = JSON.stringify(this.query);
     try {
       const found = await this.source.runs({ ...this.query, limit: PAGE });
-      if (asked !== JSON.stringify(this.query)) return; // something else was asked meanwhile
+      if (asked !== JSON.stringify(this.query)) return; // the user has asked for something else
       const text = JSON.stringify(found) + asked + [...this.chosen];
       fill(this.note);
       if (text === this.text) return;
@@ -214,7 +214,7 @@ export class RunsPage {
     );
   }
 
-  /** Turns round the order as it is now: what is shown may be older than the last click. */
+  /** Reverses the order of the query, because the shown list may be older than the last click. */
   #sort(name) {
     const { order, descending } = this.query;
     const turned = order === name && descending === "1";

@@ -1,4 +1,4 @@
-// A sweep: one row for each combination, one square for each cell, and what they come to.
+// A sweep: one row for each combination, one square for each cell, and the scores and costs.
 
 import { count, dollars, duration, number } from "../text/format.js";
 import { fill, h, icon, s } from "../draw/dom.js";
@@ -10,7 +10,7 @@ import { ticks } from "../draw/lines.js";
 const REFRESH = 2000;
 const WIDTH = 260;
 
-/** The page; it asks again while it is open, so a running sweep fills up. */
+/** The page. It reloads its data while it is open, so a running sweep fills up. */
 export class SweepPage {
   constructor(source) {
     this.source = source;
@@ -188,7 +188,7 @@ function place(value, [low, high]) {
   return 8 + ((value - low) / (high - low)) * (WIDTH - 16);
 }
 
-// The page's policy allows no style attributes, so the colour is set as a property.
+// The content security policy forbids style attributes, so the colour is set as a property.
 function tinted(tag, attributes, colour) {
   const found = s(tag, attributes);
   found.style.setProperty(tag === "line" ? "stroke" : "fill", colour);

@@ -1,8 +1,9 @@
-// What is known about a run besides what happened in it.
+// Facts about a run that are not part of its transcript.
 
 import { duration, moment } from "../text/format.js";
 import { fill, h } from "../draw/dom.js";
 import { textOf } from "../data/record.js";
+import { toast } from "../draw/dialogs.js";
 import { tree } from "../draw/tree.js";
 
 /** The panel. */
@@ -78,8 +79,12 @@ export class AboutPanel {
   }
 
   async #download(name) {
-    const data = await this.source.artifact(this.model.id, name);
-    save(new Blob([data], { type: "application/octet-stream" }), name.split("/").pop());
+    try {
+      const data = await this.source.artifact(this.model.id, name);
+      save(new Blob([data], { type: "application/octet-stream" }), name.split("/").pop());
+    } catch (error) {
+      toast(error.message, "bad");
+    }
   }
 }
 
@@ -87,7 +92,7 @@ function section(title, ...children) {
   return h("section.about-section", {}, h("h3", {}, title), h("div.json", {}, children));
 }
 
-/** Let the browser save a file. */
+/** Lets the browser save a file. */
 export function save(blob, name) {
   const address = URL.createObjectURL(blob);
   const link = document.createElement("a");

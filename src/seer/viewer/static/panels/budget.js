@@ -1,4 +1,4 @@
-// What the run may use and has used: limits as bars, and how they burn down over time.
+// The limits of a run as bars, and their use over time.
 
 import { bytes, count, dollars, duration, since } from "../text/format.js";
 import { fill, h } from "../draw/dom.js";
@@ -12,7 +12,7 @@ const LIMITS = [
   ["cost_usd", "Cost", dollars],
 ];
 
-/** The panel. `raise(name, value)` asks for another limit, where that is allowed. */
+/** The panel. `raise(name, value)` asks for another limit, if that is allowed. */
 export class BudgetPanel {
   constructor(model, { raise = null } = {}) {
     this.model = model;
@@ -98,7 +98,7 @@ export class BudgetPanel {
         className: "burn",
       },
     ];
-    // A limit that is far off would press the line flat; then it is only named.
+    // A distant limit would flatten the line, so it is named but not drawn.
     const near = Number.isFinite(limit) && limit < points[points.length - 1][1] * 3;
     const marks = near ? [{ y: limit, label: `limit ${format(limit)}` }] : [];
     return h(
@@ -141,7 +141,7 @@ export class BudgetPanel {
     );
   }
 
-  // What passed the gate, against what each interface's budget allows.
+  // The use of the gate, compared with the budget of each interface.
   #gate() {
     const { calls, meta } = this.model;
     if (!calls.length) return null;

@@ -1,4 +1,4 @@
-// Reaching into a running run: stop it, speak to the agent, change a limit.
+// Controls of a live run: stop it, send a message to the agent, change a limit.
 
 import { dialog, toast } from "../draw/dialogs.js";
 import { h, icon } from "../draw/dom.js";
@@ -53,7 +53,7 @@ export function stopButton(model, source) {
   );
 }
 
-/** Messages that were sent from this page and that the agent has not got yet. */
+/** Messages that this page has sent and the agent has not received yet. */
 export function pendingMessages(model) {
   return model.sent.map((text) =>
     h(
@@ -65,7 +65,7 @@ export function pendingMessages(model) {
   );
 }
 
-/** The field for messages to the agent; `changed` is called after one was sent. */
+/** The field for messages to the agent. It calls `changed` after a message is sent. */
 export function messageBox(model, source, changed) {
   const input = h("textarea", {
     rows: "1",
@@ -93,7 +93,7 @@ export function messageBox(model, source, changed) {
   );
 }
 
-/** Answer whether a tool call may be made. */
+/** A function that approves or rejects a tool call. */
 export function approval(model, source) {
   return (call, approved, text) =>
     ask(
@@ -104,7 +104,7 @@ export function approval(model, source) {
     );
 }
 
-/** Ask for another value of a limit. */
+/** A function that asks the user for a new value of a limit. */
 export function changeLimit(model, source) {
   return (name, label, allowed) =>
     dialog(`Limit on ${label.toLowerCase()}`, (close) => {

@@ -1,4 +1,4 @@
-// One entry of the transcript, by its type.
+// Draws one entry of the transcript, depending on its type.
 
 import { BlobRef, fromBase64, isPartial, pictureAddress, textOf } from "../data/record.js";
 import { build, codeBlock, markdown, rich } from "../text/fragment.js";
@@ -12,7 +12,7 @@ import { picture } from "../draw/pictures.js";
 import { terminal } from "../text/ansi.js";
 import { tree } from "../draw/tree.js";
 
-const LARGEST = 4_000_000; // bytes of a result that are fetched for a picture
+const LARGEST = 4_000_000; // bytes; a smaller result is fetched for its pictures
 
 const RENDERERS = {
   run_started: started,
@@ -136,7 +136,7 @@ function thought(item, view) {
   );
 }
 
-// The first line of what was thought, without the marks of Markdown.
+// The first line of the agent's thoughts, without Markdown syntax.
 function summary({ event, at }, view) {
   const element = h("span.summary", {}, firstLine(event.text, 160));
   Promise.resolve(view.fetcher.fragments("events", at)).then(
@@ -211,7 +211,7 @@ function question(item, view) {
   );
 }
 
-/** Pictures of what a gate call gave back; a long result is fetched first. */
+/** Pictures of the result of a gate call; a long result is fetched first. */
 export function callPictures(call, view) {
   if (call.result instanceof BlobRef && call.result.size < LARGEST) {
     const box = h("div.pictures-later");
@@ -280,7 +280,7 @@ function output(text, place, view) {
   return clip(rich(text, place, { plain: (found) => box(terminal(found)), dress: box }), view);
 }
 
-/** A picture that a tool or a cell gave; its bytes may lie elsewhere. */
+/** A picture that a tool or a cell returned; its bytes may be in a blob. */
 export function image(block, view) {
   const box = h("div.image", {}, h("div.wait", {}, "loading the picture…"));
   const data =
@@ -304,7 +304,7 @@ export function image(block, view) {
   return box;
 }
 
-// Long parts are clipped at a height until somebody wants all of them.
+// Clips a long part at a height until the user opens it.
 function clip(element, view) {
   if (view.level === "full") return element;
   const box = h("div.clip", {}, element);
@@ -314,7 +314,7 @@ function clip(element, view) {
     "show all",
   );
   box.append(more);
-  // Only what is really longer gets the button; how long it is shows when it is laid out.
+  // Only a longer part gets the button, and its height is known after the layout.
   new ResizeObserver(() => box.classList.toggle("long", element.offsetHeight > 304)).observe(
     element,
   );
@@ -391,7 +391,7 @@ function finished({ event }, view) {
   );
 }
 
-// The claims of the final report, each with what `seer verify` says about it.
+// The claims of the final report, each with the verdict of `seer verify`.
 function claims(fetcher) {
   const box = h("div.claims");
   fetcher.claims().then(

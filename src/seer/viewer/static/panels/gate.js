@@ -1,4 +1,4 @@
-// Gate calls over time: when each came in, how long it waited, how long it ran.
+// Gate calls over time: when each arrived, how long it waited and how long it ran.
 
 import { BlobRef, Cut } from "../data/record.js";
 import { bytes, count, duration, since } from "../text/format.js";
@@ -41,7 +41,7 @@ export class Waterfall {
     });
   }
 
-  // Zoomed to the calls themselves: a long silence before the first one tells nothing here.
+  // The time from the first to the last call, without the time before the first.
   #span() {
     const { calls } = this.model;
     if (!calls.length) return [0, 1];
@@ -80,7 +80,7 @@ export class Waterfall {
     this.list.setItems(calls);
   }
 
-  // Where the time went, the most expensive first.
+  // The time that each function took, the longest first.
   #byFunction() {
     const groups = new Map();
     for (const call of this.model.calls) {
@@ -90,7 +90,7 @@ export class Waterfall {
         Object.assign(group, { calls: group.calls + 1, run: group.run + call.run }),
       );
     }
-    for (const name of groups.keys()) this.palette.of(String(name)); // colours by first appearance
+    for (const name of groups.keys()) this.palette.of(String(name)); // in order of appearance
     const total = [...groups.values()].reduce((sum, group) => sum + group.run, 0) || 1;
     const ordered = [...groups.values()].sort((a, b) => b.run - a.run).slice(0, 12);
     fill(
@@ -222,7 +222,7 @@ export class Waterfall {
   }
 }
 
-// `[args, kwargs]`, with what is empty left out.
+// `[args, kwargs]` without the empty parts.
 function compact([positional, named]) {
   if (named && typeof named === "object" && Object.keys(named).length)
     return positional?.length ? { args: positional, ...named } : named;

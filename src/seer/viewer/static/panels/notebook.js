@@ -1,4 +1,4 @@
-// The notebook of a run, cell by cell, as it is in the record or as it is being written.
+// The notebook of a run, cell by cell, from the record or from the live session.
 
 import { fill, h } from "../draw/dom.js";
 import { build, codeBlock, markdown } from "../text/fragment.js";
@@ -11,7 +11,7 @@ import { tree } from "../draw/tree.js";
 const MOST_OUTPUTS = 100;
 const LONGEST = 50000;
 
-/** The panel; it looks again whenever a tool has answered. */
+/** The panel. It fetches the notebook again after each tool call. */
 export class NotebookPanel {
   constructor(model, { fetcher, source }) {
     this.model = model;
@@ -111,7 +111,7 @@ function joined(value, between = "") {
   return value === null || value === undefined ? "" : String(value);
 }
 
-// One character per byte, as `btoa` wants it.
+// A string with one character per byte, which `btoa` needs.
 function unescapeUtf8(text) {
   return Array.from(new TextEncoder().encode(text), (byte) => String.fromCharCode(byte)).join("");
 }

@@ -1,4 +1,4 @@
-// The whole run as one strip: what the agent did, the gate below it, and where the reader is.
+// The whole run as one strip: the agent's actions, the gate calls below, and the reader's position.
 
 import { colour } from "../draw/theme.js";
 import { h, own } from "../draw/dom.js";
@@ -6,7 +6,7 @@ import { since } from "../text/format.js";
 
 const HEIGHT = 46;
 
-/** A strip that can be clicked; `show(item)` is called with the nearest entry. */
+/** The strip. A click calls `show(item)` with the nearest entry. */
 export class Overview {
   constructor(model, { palette, show }) {
     this.model = model;
@@ -48,14 +48,14 @@ export class Overview {
     this.tip.style.left = `${Math.min(event.offsetX + 10, this.element.clientWidth - 150)}px`;
   }
 
-  /** Mark where the reader is. */
+  /** Marks the reader's position. */
   mark(item) {
     this.here = item ?? null;
     if (this.strip) this.#show();
     else this.draw();
   }
 
-  /** Draw the strip again. The reader's place is drawn over it, so that scrolling stays cheap. */
+  /** Draws the strip again. The reader's position is drawn over it, so that scrolling is cheap. */
   draw() {
     const width = this.element.clientWidth;
     if (!width) return;

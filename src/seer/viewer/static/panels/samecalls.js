@@ -1,4 +1,4 @@
-// The same call in two runs: made with the same arguments, its results side by side.
+// Calls that both runs made with the same arguments, with their results side by side.
 
 import { BlobRef, textOf } from "../data/record.js";
 import { count, duration } from "../text/format.js";
@@ -9,7 +9,7 @@ import { tree } from "../draw/tree.js";
 
 const MOST = 200;
 
-/** The panel; `models` and `fetchers` are those of the two runs. */
+/** The panel; `models` and `fetchers` belong to the two runs. */
 export class SameCalls {
   constructor(models, fetchers) {
     this.models = models;
@@ -75,7 +75,7 @@ export class SameCalls {
   }
 }
 
-// Calls by function and arguments; where one was made several times, in the order it was made.
+// Pairs calls by function and arguments. Repeated calls are paired in their order.
 function matched(left, right) {
   const waiting = new Map();
   for (const call of right) {

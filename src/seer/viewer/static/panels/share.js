@@ -1,11 +1,11 @@
-// Sharing a run: choose what to take out, see what that does, save the file.
+// Shares a run as a file: choose what to remove, see a preview, save.
 
 import { dialog, toast } from "../draw/dialogs.js";
 import { fill, h } from "../draw/dom.js";
 import { bytes } from "../text/format.js";
 import { save } from "./about.js";
 
-/** Ask, preview, save. */
+/** Opens the dialog. */
 export function shareRun(model, source) {
   dialog("Share this run as one file", (close) => {
     const secrets = h("textarea", {

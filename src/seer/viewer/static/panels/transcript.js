@@ -1,4 +1,4 @@
-// The transcript of a run: what the agent was asked, said, thought and did.
+// The transcript of a run: the task, and the agent's messages, thoughts and tool calls.
 
 import { fill, h, icon } from "../draw/dom.js";
 import { VirtualList } from "../draw/virtual.js";
@@ -10,7 +10,7 @@ import { unpack } from "../data/record.js";
 
 const LEVELS = ["compact", "normal", "full"];
 
-/** The list with its tools. `model` is a RunModel. */
+/** The list with its search and buttons. `model` is a `RunModel`. */
 export class Transcript {
   constructor(model, fetcher) {
     this.model = model;
@@ -94,7 +94,7 @@ export class Transcript {
     this.list.refresh(item.key);
   }
 
-  // What the record holds for an entry, also what the page leaves out.
+  // Shows the recorded lines of an entry, with the fields that the page leaves out.
   #raw(item) {
     const body = h("div.json.raw-lines", {}, "…");
     dialog("In the record", () => body);
@@ -119,7 +119,7 @@ export class Transcript {
     this.list.refresh();
   }
 
-  /** Show what is new. */
+  /** Shows new entries. */
   update() {
     this.list.setItems(this.model.items);
     this.#showJump();
@@ -129,7 +129,7 @@ export class Transcript {
     this.jump.hidden = this.list.sticky || this.list.atEnd || this.model.state !== "live";
   }
 
-  /** Stay at the end from now on. */
+  /** Scrolls to the end and follows it from now on. */
   follow() {
     this.list.toEnd();
     this.jump.hidden = true;
@@ -142,13 +142,13 @@ export class Transcript {
     this.onscrolled?.(this.model.items[this.list.first]);
   }
 
-  /** Bring an item into view. */
+  /** Scrolls to an item. */
   show(item) {
     const index = this.model.items.indexOf(item);
     if (index >= 0) this.list.toIndex(index);
   }
 
-  /** The next or the previous entry, or the next hit of a search. */
+  /** Goes to the next or previous entry, or to the next or previous hit of a search. */
   next(direction) {
     if (this.found.length) {
       const here = this.list.first;

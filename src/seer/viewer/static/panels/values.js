@@ -1,4 +1,4 @@
-// Everything in a run that can be drawn, in one place: arrays, coloured tokens, steering.
+// All values of a run that can be drawn: arrays, coloured tokens, steering.
 
 import { BlobRef } from "../data/record.js";
 import { VirtualList } from "../draw/virtual.js";
@@ -8,7 +8,7 @@ import { findViews } from "../draw/views.js";
 import { h } from "../draw/dom.js";
 import { since } from "../text/format.js";
 
-/** The panel. `show(item)` brings the tool call into view that a picture came from. */
+/** The panel. `show(item)` scrolls to the tool call that a picture came from. */
 export class Gallery {
   constructor(model, { fetcher, show }) {
     this.model = model;
@@ -33,7 +33,7 @@ export class Gallery {
   update() {
     for (; this.known < this.model.calls.length; this.known++) {
       const call = this.model.calls[this.known];
-      if (call.ok && call.result instanceof BlobRef) this.drawn.push(call); // what it is shows later
+      if (call.ok && call.result instanceof BlobRef) this.drawn.push(call); // it is decoded later
       const found = call.ok ? decode(call.result, call.result_buffers) : null;
       if (found && "result" in found && findViews(found.result).length) this.drawn.push(call);
     }

@@ -1,4 +1,4 @@
-// Terminal output: colours become spans, everything else of the escape codes is dropped.
+// Terminal output: colours become spans, and other escape codes are dropped.
 
 import { h, textNode } from "../draw/dom.js";
 
@@ -50,7 +50,7 @@ function apply(state, codes) {
   }
 }
 
-// A progress bar writes over its own line; what it said last is what a terminal would show.
+// A progress bar overwrites its line. As in a terminal, only the last version is shown.
 function overwritten(text) {
   if (!text.includes("\r")) return text;
   return text

@@ -1,4 +1,4 @@
-// Numbers and times as people read them.
+// Formats numbers and times for people.
 
 /** Seconds: `840 ms`, `3.2 s`, `4 m 05 s`, `2 h 03 m`. */
 export function duration(seconds) {
@@ -50,7 +50,7 @@ export function number(value) {
   return String(Number(value.toPrecision(4)));
 }
 
-/** A moment, as a person would say it. */
+/** A time relative to now: `just now`, `5 min ago`, `3 h ago`. */
 export function ago(time, now = Date.now() / 1000) {
   const past = now - time;
   if (past < 60) return "just now";
@@ -60,7 +60,7 @@ export function ago(time, now = Date.now() / 1000) {
   return new Date(time * 1000).toISOString().slice(0, 10);
 }
 
-/** A moment in full, in local time. */
+/** A date and time in full, in local time. */
 export function moment(time) {
   return Number.isFinite(time) && time > 0 ? new Date(time * 1000).toLocaleString() : "–";
 }

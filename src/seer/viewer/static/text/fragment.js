@@ -1,4 +1,4 @@
-// Fragments: text that the server has rendered, as elements. A fragment is JSON, never markup.
+// Turns fragments into elements. A fragment is a text that the server rendered, as JSON, not markup.
 
 import { fill, h, safeLink, textNode } from "../draw/dom.js";
 import { longText } from "./long.js";
@@ -57,7 +57,7 @@ async function copyText(block, button) {
   setTimeout(() => (button.textContent = "copy"), 1200);
 }
 
-/** What Markdown becomes. */
+/** The element around formatted Markdown. */
 export function markdown(nodes) {
   return h("div.markdown", {}, nodes);
 }
@@ -67,8 +67,8 @@ function plainly(text) {
 }
 
 /**
- * A recorded text, formatted: `place` has `fetcher`, `kind`, `at` and `field`. Until its fragment is
- * here, and where it has none, the text is drawn by `plain(text)`.
+ * A recorded text, formatted: `place` has `fetcher`, `kind`, `at` and `field`. `plain(text)` draws
+ * the text until its fragment arrives, or if it has none.
  */
 export function rich(value, place, { plain = plainly, dress = markdown } = {}) {
   const box = h("div");

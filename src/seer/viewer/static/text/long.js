@@ -1,12 +1,12 @@
-// Texts that may be long, or lie elsewhere: the beginning at once, the rest when asked for.
+// Texts that may be long or in a blob: shows the beginning at once, and the rest on request.
 
 import { BlobRef, Cut, textOf } from "../data/record.js";
 import { fill, h } from "../draw/dom.js";
 import { bytes } from "./format.js";
 
-const WHOLE = 20000; // characters that are shown without asking
+const WHOLE = 20000; // characters that are shown at once
 
-/** A text of any length and place, drawn by `render(text)`. */
+/** A text, or a blob with a text, that `render(text)` draws. */
 export function longText(value, fetcher, render) {
   const text = textOf(value);
   if (value instanceof BlobRef) {
