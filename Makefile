@@ -1,6 +1,6 @@
 # Two commands to know: `make demo` and `make test`. Everything else is for people who change the code.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-full check format docs bench campaign dist clean
+.PHONY: help setup demo test test-fast test-full check format docs bench campaign peers dist clean
 
 PY := .venv/bin/python
 PYTEST := $(PY) -m pytest -p no:cacheprovider
@@ -43,8 +43,11 @@ campaign: setup  ## The whole matrix of tests, and the large counts: kills, fuzz
 	$(PYTEST) -n $(WORKERS) --dist loadgroup -m "full and campaign and not gpu and not live"
 	@scripts/campaign
 
+peers: setup  ## Tests judged by TransformerLens, SAELens and bitsandbytes, in environments of their own
+	@scripts/peers
+
 dist: setup  ## Build the wheels into dist/ and try them in a fresh environment
 	@scripts/dist
 
 clean:  ## Remove the environment and what tests and builds left
-	rm -rf .venv .venv-bench build dist .cache site .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-bench .venv-peers build dist .cache site .pytest_cache .ruff_cache .hypothesis

@@ -62,11 +62,22 @@ def _lines(path: Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
+def commit() -> str:
+    """The commit of this checkout; a `+` marks changes that are not in it. Empty without git."""
+    git = ["git", "-C", str(RESULTS.parent), "describe", "--always", "--dirty=+", "--exclude=*"]
+    try:
+        return subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
 def header(title: str, packages: Mapping[str, str], where: Mapping[str, str]) -> str:
     """The beginning of a result page: what, when, where, with what."""
     lines = [f"# {title}", ""]
     lines.append(f"Measured on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC.")
     lines.append("")
+    if made_from := commit():
+        lines.append(f"- commit: {made_from}")
     lines += [f"- {key}: {value}" for key, value in where.items()]
     if packages:
         listed = ", ".join(f"{name} {version}" for name, version in sorted(packages.items()))

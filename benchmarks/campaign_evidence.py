@@ -21,17 +21,20 @@ import json
 import re
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy import stats
 
 ROOT = Path(__file__).resolve().parents[1]
 if __name__ == "__main__":
     sys.path[0] = str(ROOT)
 
+from benchmarks._common import RESULTS, header, machine  # noqa: E402
 from seer import interfaces  # noqa: E402
 from seer.environment import ModelConfig  # noqa: E402
 from seer.harness import Call, Scripted, Step, Text  # noqa: E402
@@ -56,6 +59,15 @@ for thing in things:
 for frame in frames[:2]:
     for thing in things[:6]:
         tools.generate(chat(frame.format(thing)), max_new_tokens=8)
+for frame in frames[:2]:
+    for seed in range(1, 6):
+        tools.generate(chat(frame.format(things[0])), max_new_tokens=8, seed=seed)
+shown = "Say one: Yes or No. Which is first? Yes\\nSay one: old or new. Which is first? old\\n"
+shown += "Say one: No or Yes. Which is first? No\\nSay one: dog or cat. Which is first? dog\\n"
+for pair in (("Yes", "No"), ("tea", "milk"), ("sun", "moon"), ("red", "blue"), ("up", "down")):
+    for first, second in (pair, pair[::-1]):
+        question = f"Say one: {first} or {second}. Which is first?"
+        tools.generate(shown + question, max_new_tokens=1)
 tools.compare([chat(frame.format(thing)) for frame in frames for thing in things], k=3) \
     if tools.models()[0].adapter else None
 ups, downs = ([chat(frame.format(thing)) for thing in things] for frame in frames[:2])
@@ -100,6 +112,10 @@ class Material:
     calls: list[GateCall]
     scores: list[Place] = field(default_factory=list[Place])
     texts: list[Place] = field(default_factory=list[Place])
+    seeded: list[Place] = field(default_factory=list[Place])
+    """Texts with other seeds, at temperature 0."""
+    answers: list[Place] = field(default_factory=list[Place])
+    """Answers to questions that name the possible answers."""
     rows: list[Place] = field(default_factory=list[Place])
     arrays: dict[str, Any] = field(default_factory=dict[str, Any])
     failed: list[str] = field(default_factory=list[str])
@@ -131,7 +147,8 @@ def material(run: Run) -> Material:
                 for i, token in enumerate(result["among"])
             ]
         elif call.function == "generate":
-            found.texts.append(place("text", result["text"]))
+            answer = found.answers if "Which is first?" in prompt else found.texts
+            (found.seeded if kwargs.get("seed") else answer).append(place("text", result["text"]))
         elif call.function == "compare":
             found.rows += [
                 place(f"prompts[{i}].divergence", row["divergence"], _request(row["prompt"]))
@@ -207,11 +224,24 @@ def effect_by_value(m: Material, chance: np.random.Generator) -> Report:
 
 
 def _sides(m: Material, chance: np.random.Generator) -> tuple[list[Place], list[Place]]:
-    """Several pairs of one token, which differ in the same direction."""
-    path = _pick(chance, sorted({one.path for one, _ in _pairs(m)}))
-    pairs = [pair for pair in _pairs(m) if pair[0].path == path]
-    chosen = [pairs[i] for i in chance.permutation(len(pairs))[:6]]
-    return [one for one, _ in chosen], [other for _, other in chosen]
+    """Several pairs of one token, which differ in the same direction and the same argument."""
+    pairs = _pairs(m)
+    first, second = _pick(chance, pairs)
+    alike = [
+        (one, other)
+        for one, other in pairs
+        if one.path == first.path
+        and all(a.rest == b.rest for a, b in ((one, first), (other, second)))
+    ]
+    own: list[Place] = []
+    others: list[Place] = []
+    for index in chance.permutation(len(alike)):
+        one, other = alike[int(index)]
+        values = {p.value for p in (*own, *others)}
+        if len(own) < 6 and not {one.value, other.value} & values:
+            own.append(one)
+            others.append(other)
+    return own, others
 
 
 def _two(own: list[Place], other: list[Place], **check: Any) -> dict[str, Any]:
@@ -286,12 +316,35 @@ def null_within(m: Material, chance: np.random.Generator) -> Report:
 
 
 def null_rate(m: Material, chance: np.random.Generator) -> Report:
-    own = [m.scores[i] for i in chance.permutation(len(m.scores))[:12]]
+    distinct = [*{p.value: p for p in m.scores}.values()]
+    own = [distinct[i] for i in chance.permutation(len(distinct))[:12]]
     high = float(np.quantile([p.value for p in own], 0.7))
     share = float(np.mean([p.value > high for p in own]))
     check = {"of": [p.at() for p in own], "measure": "rate", "operator": "==",
              "where": {"operator": ">", "value": high}, "value": round(share, 3)}  # fmt: skip
     return _report(_claim(check, kind="null"), found=False)
+
+
+def offered_answer(m: Material, chance: np.random.Generator) -> Report:
+    """An answer that the question names, as the control's question does, which gets the other."""
+    pairs = [
+        (one, other)
+        for one in m.answers
+        for other in m.answers
+        if other.value != one.value and all(a.value.strip() in _asked(one) for a in (one, other))
+        and sorted(_asked(one)) == sorted(_asked(other)) and one.value.strip() and other.value
+    ]  # fmt: skip
+    if not pairs:
+        return effect_by_threshold(m, chance)
+    one, other = _pick(chance, pairs)
+    said = {"operator": "contains", "value": one.value.strip()}
+    quoted = " or ".join(_asked(one))
+    return _report(_claim({**one.at(), "given": quoted, "control": other.at(), **said}))
+
+
+def _asked(answer: Place) -> list[str]:
+    """The two words of a question, in its order."""
+    return answer.prompt.rpartition("Say one: ")[2].partition(".")[0].split(" or ")
 
 
 HONEST: dict[str, Maker] = {
@@ -304,6 +357,7 @@ HONEST: dict[str, Maker] = {
     "values and means of arrays": array_facts,
     "null result: difference within a bound": null_within,
     "null result: rate of at most a half": null_rate,
+    "the answer to a question that names both answers": offered_answer,
 }
 
 
@@ -444,6 +498,165 @@ def no_evidence(m: Material, chance: np.random.Generator) -> Report:
     return _report(_claim(kind="effect"), found=bool(chance.integers(2)))
 
 
+def repeated_success(m: Material, chance: np.random.Generator) -> Report:
+    """One high score, cited in several ways, and a low one: a rate of 0.8 and more."""
+    high, low = _pick(chance, [pair for pair in _pairs(m) if _same_rest(*pair)])
+    others = [p for p in _like(m, low) if p.value <= low.value and p.prompt != high.prompt]
+    middle = (high.value + low.value) / 2
+    calls = [c for c in m.calls if c.function == high.function and c.arguments is not None]
+    number = 1 + [c.call for c in calls].index(high.call)
+    index = int(high.path[6:-7])
+    tokens = 1 + max(int(p.path[6:-7]) for p in m.scores if p.call == high.call)
+    ways = [
+        high.at(),
+        {"call": f"{high.function}#{number}", "path": high.path},
+        {"call": high.call, "path": ["among", index, "score"]},
+        {"call": high.call, "path": f"among[{index - tokens}].score"},
+    ]
+    copies = [_pick(chance, ways) for _ in range(int(chance.integers(4, 12)))]
+    check = {"of": [*copies, low.at()], "control": [p.at() for p in others[:6] if p is not low],
+             "given": sorted({high.prompt, low.prompt}), "measure": "rate", "operator": ">=",
+             "where": {"operator": ">", "value": middle}, "value": 0.8}  # fmt: skip
+    if not check["control"]:
+        return repeated_pairs(m, chance)
+    return _report(_claim(check))
+
+
+def repeated_pairs(m: Material, chance: np.random.Generator) -> Report:
+    """Three readings on each side whose interval has 0 in it, cited many times."""
+    own, other = _groups(m, chance, 3, lambda a, b: _welch(a, b)[0] < 0 < _gap(a, b))
+    times = int(chance.integers(15, 40))
+    excludes = {"operator": "excludes", "value": 0}
+    return _report(_claim(_two(own * times, other * times, measure="difference", **excludes)))
+
+
+def unmatched_function(m: Material, chance: np.random.Generator) -> Report:
+    """A number of another function among the readings, so that the difference is large."""
+    one, other = _pick(chance, _pairs(m))
+    name = _pick(chance, sorted(m.arrays))
+    array = m.arrays[name]
+    index = np.unravel_index(int(array.argmax()), array.shape)
+    place = {"call": name, "path": "".join(f"[{int(i)}]" for i in index)}
+    gap = (one.value + float(array.max())) / 2 - other.value
+    check = _two([one], [other], measure="difference", operator=">", value=round(gap / 2, 4))
+    check["of"].append(place)
+    thing = ("bread", "a clock", "the sea")
+    return _report(_claim({**check, "given": [one.prompt, *thing]}))
+
+
+def unmatched_reading(m: Material, chance: np.random.Generator) -> Report:
+    """A reading that differs from the control in two arguments, beside one with a control."""
+    pairs = _pairs(m)
+    first = int(chance.integers(len(pairs)))
+    for one, other in pairs[first:] + pairs[:first]:
+        extra = [p for p in m.scores if p.path == one.path and p.value > other.value + 0.1
+                 and p.prompt != other.prompt and _changed(p.rest, other.rest)]  # fmt: skip
+        if extra:
+            own = [one, _pick(chance, extra)]
+            size = {"operator": ">", "value": round(_gap(own, [other]) / 2, 4)}
+            return _report(_claim(_two(own, [other], measure="difference", **size)))
+    raise LookupError("no reading differs in two arguments")
+
+
+def sorted_pairs(m: Material, chance: np.random.Generator) -> Report:
+    """Two groups of prompts that hardly differ, each in the order of its values."""
+
+    def is_made(a: list[Place], b: list[Place]) -> bool:
+        return _welch(a, b)[0] < 0 < _sorted_low(a, b)
+
+    own, other = (sorted(side, key=lambda p: p.value) for side in _groups(m, chance, 8, is_made))
+    excludes = {"operator": "excludes", "value": 0}
+    return _report(_claim(_two(own, other, measure="difference", **excludes)))
+
+
+def large_null_within(m: Material, chance: np.random.Generator) -> Report:
+    """A difference between a fifth and a half of the larger side, and a bound just above it."""
+    pairs = [
+        (one, other)
+        for one, other in _pairs(m, least=0.0)
+        if 0.22 * one.value < one.value - other.value < 0.5 * one.value and one.value > 0.02
+    ]
+    one, other = _pick(chance, pairs)
+    bound = {"operator": "within", "value": float(f"{1.02 * (one.value - other.value):.3g}")}
+    return _report(_claim(_two([one], [other], measure="difference", **bound), kind="null"),
+                   found=False)  # fmt: skip
+
+
+def large_null_covers(m: Material, chance: np.random.Generator) -> Report:
+    """Three readings on each side, of which one mean is twice the other, and a wide interval."""
+
+    def is_made(a: list[Place], b: list[Place]) -> bool:
+        mean = float(np.mean([p.value for p in a]))
+        return _welch(a, b)[0] < 0 and _gap(a, b) > 0.5 * mean and mean > 0.02
+
+    own, other = _groups(m, chance, 3, is_made)
+    covers = {"operator": "covers", "value": 0}
+    return _report(_claim(_two(own, other, measure="difference", **covers), kind="null"),
+                   found=False)  # fmt: skip
+
+
+def shared_words(m: Material, chance: np.random.Generator) -> Report:
+    """`given` quotes words that the control has too, though the effect's prompt has others."""
+    pairs = [
+        (one, other, words)
+        for one, other in _pairs(m)
+        for words in ("Tell me about", "In Lisbon", "I have a silver lantern")
+        if one.prompt != other.prompt and words in one.prompt and words in other.prompt
+        and not _words(one.prompt) <= _words(other.prompt)
+    ]  # fmt: skip
+    one, other, words = _pick(chance, pairs)
+    return _report(_claim(_effect(one, other, given=words)))
+
+
+def beside_a_control(m: Material, chance: np.random.Generator) -> Report:
+    """A check without a control, in a claim whose other check has one."""
+    one, other = _pick(chance, _pairs(m))
+    bare = _effect(*_pick(chance, _pairs(m)))
+    del bare["control"]
+    return _report(_claim(_effect(one, other), bare))
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text.casefold()))
+
+
+def _same_rest(one: Place, other: Place) -> bool:
+    return one.rest == other.rest
+
+
+def _like(m: Material, place: Place) -> list[Place]:
+    """The same token after other prompts, all else the same."""
+    return [p for p in m.scores if p.path == place.path and p.rest == place.rest]
+
+
+def _groups(
+    m: Material,
+    chance: np.random.Generator,
+    size: int,
+    is_made: Callable[[list[Place], list[Place]], bool],
+) -> tuple[list[Place], list[Place]]:
+    """Two groups of prompts for one token, of which neither has a prompt of the other."""
+    for _ in range(5000):
+        like = _like(m, _pick(chance, m.scores))
+        apart = [*{p.value: p for p in like}.values()]
+        chosen = [apart[int(i)] for i in chance.permutation(len(apart))[: 2 * size]]
+        if len(chosen) == 2 * size and is_made(chosen[:size], chosen[size:]):
+            return chosen[:size], chosen[size:]
+    raise LookupError("the runs have no such groups")
+
+
+def _welch(own: list[Place], other: list[Place]) -> tuple[float, float]:
+    first, second = ([p.value for p in side] for side in (own, other))
+    found = stats.ttest_ind(first, second, equal_var=False).confidence_interval()
+    return float(found.low), float(found.high)
+
+
+def _sorted_low(own: list[Place], other: list[Place]) -> float:
+    """The lower end of the interval of pairs, if both sides are sorted."""
+    high, low = (sorted(p.value for p in side) for side in (own, other))
+    return float(stats.ttest_rel(high, low).confidence_interval().low)
+
+
 DISHONEST: dict[str, Maker] = {
     "the opposite of the result": opposite,
     "a wrong number": wrong_number,
@@ -466,6 +679,15 @@ DISHONEST: dict[str, Maker] = {
     "an effect as a null result": hidden_effect,
     "the best of many, not told": best_of_many,
     "no checks at all": no_evidence,
+    "one success, cited many times": repeated_success,
+    "three pairs, cited many times": repeated_pairs,
+    "a reading of another function on one side": unmatched_function,
+    "a reading without a control on one side": unmatched_reading,
+    "pairs sorted by value": sorted_pairs,
+    "an effect as a null result, with a bound just above it": large_null_within,
+    "an effect as a null result, with a wide interval": large_null_covers,
+    "words that the control has too": shared_words,
+    "a check without a control beside one with it": beside_a_control,
 }
 
 
@@ -490,10 +712,21 @@ def empty_null(m: Material, chance: np.random.Generator) -> Report:
     return _report(_claim(check, kind="null"), found=False)
 
 
+def seeds_without_temperature(m: Material, chance: np.random.Generator) -> Report:
+    """One text as five readings: at temperature 0 each seed gives the same."""
+    own = [t for t in m.seeded if "lantern" in t.prompt]
+    other = [t for t in m.seeded if "lantern" not in t.prompt]
+    apart = sorted(_words(own[0].value) - _words(other[0].value))
+    where = {"operator": "contains", "value": max(apart, key=len)}
+    size = {"operator": ">=", "value": 1.0}
+    return _report(_claim(_two(own, other, measure="rate", where=where, **size)))
+
+
 THROUGH: dict[str, Maker] = {
     "true checks, false words": false_words,
     "a quarter of the attempts told": picked,
     "a null result about a word that nobody says": empty_null,
+    "one text as five, with seeds at temperature 0": seeds_without_temperature,
 }
 
 
@@ -566,6 +799,7 @@ def main() -> None:
     parser.add_argument("--each", type=int, default=24, help="reports of each sort")
     parser.add_argument("--runs", type=Path, nargs="*", help="recorded runs, instead of new ones")
     arguments = parser.parse_args()
+    where, begin = machine(), time.monotonic()
     folders = arguments.runs or asyncio.run(record_runs())
     runs = [material(open_run(folder)) for folder in folders]
     calls = [len(m.calls) for m in runs]
@@ -574,7 +808,9 @@ def main() -> None:
     told = (
         f"Reports over {len(runs)} recorded runs with {', '.join(map(str, calls))} calls.\n{table}"
     )
-    (Path(__file__).parent / "results" / "evidence.md").write_text(told)
+    where["time"] = f"{time.monotonic() - begin:.0f} s"
+    page_header = header("Honest and dishonest reports", {}, where)
+    (RESULTS / "evidence.md").write_text(f"{page_header}\n{told}")
     page = ROOT / "docs" / "evidence.md"
     marked = re.compile("(<!-- evidence-table -->\n).*?(<!-- end -->)", re.DOTALL)
     page.write_text(marked.sub(lambda m: f"{m[1]}\n{told}\n{m[2]}", page.read_text()))

@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 if __name__ == "__main__":
     sys.path[0] = str(ROOT)
 
+from benchmarks._common import header, machine  # noqa: E402
 from seer.errors import ProtocolError, SeerError  # noqa: E402
 from seer.rpc.client._remote import error_from  # noqa: E402
 from seer.rpc.client._responses import ResponseReader  # noqa: E402
@@ -290,6 +291,7 @@ def main() -> int:
     parser.add_argument("--live", type=int, default=200_000, help="requests to a live gate")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
+    where = machine()
     found: dict[str, object] = {"seed": arguments.seed, "parsers": {}, "findings": 0}
     rows: list[str] = []
     for name in PARSERS:
@@ -318,7 +320,8 @@ def main() -> int:
     rows.append(f"| live gate | {arguments.live:,} | {statuses.get(200, 0):,} | {taken:.0f} s |")
     print(rows[-1], dict(sorted(statuses.items())), "descriptors more:", leaked)
     found["statuses"] = statuses
-    text = "# Fuzzing the gate\n\nNo input made a parser raise anything but its own error, and the"
+    text = header("Fuzzing the gate", {}, where)
+    text += "\nNo input made a parser raise anything but its own error, and the"
     text += " live gate answered after every batch.\n\n| parser | inputs | accepted | time |\n"
     text += "|---|---:|---:|---:|\n" + "\n".join(rows) + "\n"
     target = ROOT / "benchmarks" / "results"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 if __name__ == "__main__":
     sys.path[0] = str(ROOT)
 
+from benchmarks._common import RESULTS, header, machine, versions  # noqa: E402
 from seer.scoring import difference, tool_gap  # noqa: E402
 
 ORGANISMS, SEEDS = 4, 3
@@ -123,6 +125,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--times", type=int, default=2000)
     times = parser.parse_args().times
+    where, begin = machine(), time.monotonic()
     lines = [
         f"Share of {times} simulated studies in which a 95 % interval misses the true gap "
         f"({ORGANISMS} organisms, {SEEDS} seeds); 0.05 is what it promises.\n",
@@ -140,8 +143,11 @@ def main() -> None:
         f"\nSix tool sets, none better: at least one is called different in {plain:.3f} of the "
         f"studies by its interval, and in {corrected:.3f} by Holm's p.\n"
     )
-    (Path(__file__).parent / "results" / "gap.md").write_text("\n".join(lines))
-    print("\n".join(lines))
+    where["time"] = f"{time.monotonic() - begin:.0f} s"
+    packages = versions(Path(sys.executable), ("numpy", "scipy", "statsmodels"))
+    page = "\n".join([header("How often intervals of a gap miss it", packages, where), *lines])
+    (RESULTS / "gap.md").write_text(page)
+    print(page)
 
 
 if __name__ == "__main__":

@@ -5,8 +5,8 @@
 
 Eight agents run one after the other what a seed chooses: small calls, arrays both ways, streams,
 exceptions, calls that pass their deadline, streams that are left, calls beyond a budget; meanwhile
-the interface is loaded again and again, and sessions close and open. Some runs have a sandbox of
-their own, and are replayed at the end.
+the interface is loaded again and again, and sessions close and open. Some runs are cancelled at any
+moment. Some runs have a sandbox of their own, and are replayed at the end.
 
 The books must agree, call by call: what the agents' code made, what the interface executed, what
 is in the record of the run that made it, in order, and what was charged. Memory, descriptors,
@@ -120,6 +120,7 @@ def scarce(tag: str) -> str:
     _executed(tag)
     return tag
 '''
+_STOPPED = ("CallCancelledError", "DeadlineExceededError")
 _SCARCE = 40
 """Calls of `scarce` that all callers of one sandbox have; it runs out in the first minute."""
 _CELL = """
@@ -174,6 +175,8 @@ class Books:
     """What was counted, and what does not agree."""
 
     runs: int = 0
+    cancelled: int = 0
+    cancelled_calls: int = 0
     sessions: int = 0
     reloads: int = 0
     made: Counter[str] = field(default_factory=Counter[str])
@@ -290,13 +293,51 @@ def check_run(books: Books, record: Run, tag: str, log: list[list[str]]) -> None
     books.recorded += len(lines)
     books.refused += refused
     books.made.update(entry[1] for entry in log)
+    expect(books, calls, tags)
+
+
+def expect(books: Books, calls: list[GateCall], tags: list[str]) -> None:
+    """Note which of the recorded calls must have been executed."""
     for call, found in zip(calls, tags, strict=True):
         if call.outcome == "BudgetExceededError":
             books.refused += 1
-        elif call.outcome == "DeadlineExceededError" and call.run == 0.0:
+        elif call.outcome in _STOPPED and call.run == 0.0:
             books.not_run += 1
         else:
             books.expected[found] += 1
+
+
+async def cancelled_run(
+    books: Books, session: LocalSession, tag: str, seed: int, after: float
+) -> None:
+    """A run that is cancelled after some seconds; its record has calls of its own only."""
+    run = run_agent("soak", provider=agent_for(tag, seed, 1000), session=session)
+
+    async def consume() -> None:
+        async for _ in run:
+            pass
+
+    task = asyncio.create_task(consume())
+    await asyncio.wait([task], timeout=after)
+    task.cancel()
+    await asyncio.wait([task])
+    if run.folder is None:
+        return  # cancelled before it began
+    record = open_run(run.run_id)
+    record.verify()
+    lines = [GateCall.from_json(line) for line in record.calls()]
+    calls = [call for call in lines if call.arguments is not None]
+    tags = [str(json.loads(call.arguments or "")[0][0]) for call in calls]
+    foreign = [found for found in tags if not found.startswith(f"{tag}/")]
+    twice = [found for found, count in Counter(tags).items() if count > 1]
+    if foreign or twice:
+        books.differ(f"{tag}: the record has {foreign[:3]} of others, {twice[:3]} twice")
+    if missing := record.meta.get("missing"):
+        books.differ(f"{tag}: {missing}")
+    books.cancelled += 1
+    books.cancelled_calls += len(calls)
+    expect(books, calls, tags)
+    await asyncio.to_thread(shutil.rmtree, record.folder)
 
 
 async def work(
@@ -312,6 +353,11 @@ async def work(
             for _ in range(chosen.randrange(2, 8)):
                 count += 1
                 tag = f"{number}.{count}"
+                if chosen.random() < 0.1:
+                    await cancelled_run(
+                        books, session, tag, chosen.randrange(1 << 30), chosen.uniform(0.0, 2.0)
+                    )
+                    continue
                 run = await one_run(
                     books, here, session, tag, chosen.randrange(1 << 30), chosen.randrange(20, 120)
                 )
@@ -576,6 +622,8 @@ def main() -> int:
         shutil.rmtree(home, ignore_errors=True)
     rows = [
         ["runs, all with their own record", f"{books.runs:,}"],
+        ["runs that were cancelled", f"{books.cancelled:,}"],
+        ["calls in their records", f"{books.cancelled_calls:,}"],
         ["sessions", f"{books.sessions:,}"],
         ["reloads while calls ran", f"{books.reloads:,}"],
         ["calls made by the agents' code", f"{books.made.total():,}"],

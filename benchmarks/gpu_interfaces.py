@@ -389,7 +389,10 @@ def measure(plan: Plan, folder: Path, parts: Sequence[str]) -> dict[str, Any]:
         )
         if "throughput" in parts:
             file = unbatched(folder / "unbatched")
+            # The decoding engine would write the texts of all callers together anyway.
+            os.environ["SEER_ENGINE"] = "off"
             servers.append(Server(folder, "single", file, folder / "model", plan.callers))
+            del os.environ["SEER_ENGINE"]
         for server in servers:
             server.ready()
         if "throughput" in parts:

@@ -15,7 +15,7 @@ from benchmarks.gate._probes import BENCH_PYTHON, ROOT, Probe, bench_env, end, p
 from seer.environment import SandboxConfig, ScopedSandbox
 from seer.isolation import Mount, Policy, choose
 from seer.isolation.backends._base import Launch
-from seer.rpc._ship import client_bundle, server_bundle
+from seer.rpc._bundles import client_bundle, server_bundle
 
 _USER = 59998
 _PYTHON = "/opt/python"
