@@ -569,6 +569,40 @@ def test_a_call_that_a_crash_ends_is_in_the_run_during_which_it_was_made_only(
         assert ended(served, second) == ([], {})
 
 
+def test_a_call_that_waited_is_in_the_run_during_which_it_was_made_if_a_crash_ends_it(
+    tmp_path: Path,
+) -> None:
+    source = """
+        @expose
+        def wait_for(file: str) -> None:
+            import os
+            import time
+
+            open(file + ".begun", "w").close()
+            while not os.path.exists(file):
+                time.sleep(0.005)
+    """
+    release, never = (tmp_path / "release", tmp_path / "never")
+    record = str(tmp_path / "record")
+    with serving(source, record=record, callers={"a": {}}, restart="on-failure") as served:
+        first = served.follow("a")
+        with ThreadPoolExecutor(2) as pool:
+            before = pool.submit(served.gate("a").call, "wait_for", (str(release),))
+            wait_until((tmp_path / "release.begun").exists)
+            waiting = pool.submit(served.gate("a").call, "wait_for", (str(never),))
+            wait_until(lambda: served.calls() == 2)
+            second = served.follow("a")
+            release.touch()
+            before.result(timeout=60)
+            wait_until((tmp_path / "never.begun").exists)
+            wait_until(lambda: len(served.recorded(first)) == 1)
+            served.kill_interface()
+            with pytest.raises(GateError):
+                waiting.result(timeout=60)
+        assert ended(served, first) == (["wait_for", "wait_for"], {})
+        assert ended(served, second) == ([], {})
+
+
 def test_a_restart_does_not_let_a_run_that_has_ended_have_later_calls(tmp_path: Path) -> None:
     callers: dict[str, Any] = {"a": {}, "script-1": {}}
     record = str(tmp_path / "record")

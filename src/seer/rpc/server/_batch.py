@@ -292,8 +292,15 @@ class Batch:
         """Let a call wait for its own turn; the time of the others is not charged to it."""
         call.wait_alone()
         if call.mark >= 0:
-            shared = self._executor.shared
-            shared.begin(call.mark, call.place, call.id, since, 0.0, call.batch)
+            self._executor.shared.begin(
+                call.mark,
+                call.place,
+                call.id,
+                made=call.queued_at,
+                since=since,
+                kill_at=0.0,
+                shared_by=call.batch,
+            )
 
     def _run_alone(self, call: Call, before: float) -> None:
         """Call the function for one call after it failed for several; `before` was its share."""

@@ -233,7 +233,7 @@ class ExitReport:
         places: The number of each function there.
 
     Attributes:
-        lost: Caller, function, id and start of the calls that were not answered.
+        lost: The calls that were not answered, each with its function's name.
     """
 
     def __init__(self, shared: Shared, places: dict[str, int]) -> None:
@@ -241,11 +241,7 @@ class ExitReport:
         self._running: list[tuple[UnfinishedCall, str]] = [
             (found, names.get(found.function, "handle.fetch")) for found in shared.running()
         ]
-        self.lost: list[tuple[int, str, str, float]] = [
-            (found.caller, name, found.call, found.since)
-            for found, name in self._running
-            if not found.paid
-        ]
+        self.lost = [(found, name) for found, name in self._running if not found.paid]
         self._last = [names[place] for place in shared.last() if place in names]
         self._shared = shared
         self._places = places

@@ -32,6 +32,7 @@ from ._shared import FIRST_CALLER, FIRST_FUNCTION
 
 if TYPE_CHECKING:
     from ._poller import Poller
+    from ._shared import UnfinishedCall
     from ._supervisor import Supervisor
 
 _RECORDS_AT_ONCE = 256 << 10
@@ -394,35 +395,33 @@ class Control:
                 follow.lose(calls, why)
         self.wake_records()
 
-    def record_lost(
-        self, running: list[tuple[int, str, str, float]], ended: str, output: str
-    ) -> None:
+    def record_lost(self, lost: list[tuple[UnfinishedCall, str]], ended: str, output: str) -> None:
         """Record the calls that were lost with the interface process.
 
         Args:
-            running: Caller, function, id and start of each.
+            lost: The calls, each with its function's name.
             ended: How the process ended, as callers are told.
             output: Its last output, if callers must not see it.
         """
         follows = self._supervisor.config.follows
         names = {index: name for name, (index, _, _) in self._supervisor.callers.items()}
         now = time.monotonic()
-        for index, function, call, since in running:
-            caller = names.get(index, "")
+        for call, function in lost:
+            caller = names.get(call.caller, "")
             line = json.dumps(
                 {
                     "caller": caller,
                     "function": function,
-                    "call": call,
+                    "call": call.call,
                     "outcome": "CallLostError",
                     "error": ended,
                     **({"traceback": output} if output else {}),
-                    "run": now - since,
+                    "run": now - call.since,
                     "time": time.time(),
                 }
             )
             followed = [follows[identifier] for identifier in followers(follows, caller)]
-            for follow in owners(followed, since, self._unfollowed.get(caller, 0.0)) or ():
+            for follow in owners(followed, call.made, self._unfollowed.get(caller, 0.0)) or ():
                 writer = LineWriter(self._folder(follow.id))
                 failed = writer.append([line.encode() + b"\n"])
                 writer.close()

@@ -19,11 +19,11 @@ MAIN_MARK = 0
 """The mark of the call on the main thread; `Marks` gives out the others."""
 _MARK_BYTES = 256
 _MARK_CELLS = _MARK_BYTES // 8
-_KILL_AT, _SINCE, _PLACE, _PAID, _SHARED_BY = range(5)
+_KILL_AT, _SINCE, _PLACE, _PAID, _SHARED_BY, _MADE = range(6)
 """The cells of a mark; the call's id follows them."""
 _ID_AT = 64
 _ID_BYTES = 64
-_pack_call = Struct(f"=ddddd24x{_ID_BYTES}s").pack_into
+_pack_call = Struct(f"=dddddd16x{_ID_BYTES}s").pack_into
 _FUNCTIONS = 4096
 METERS = 8192
 FIRST_FUNCTION = 1
@@ -46,7 +46,8 @@ class UnfinishedCall:
         caller: Its caller's number.
         function: Its function's number.
         call: Its id.
-        since: When it began (monotonic).
+        made: When its request arrived (monotonic).
+        since: When its function began (monotonic).
         paid: Seconds that were charged for it already; 0 if its caller was not answered.
         shared_by: How many calls of a batch share its time.
     """
@@ -54,6 +55,7 @@ class UnfinishedCall:
     caller: int
     function: int
     call: str
+    made: float
     since: float
     paid: float
     shared_by: int
@@ -88,7 +90,15 @@ class Shared:
             self.cells[cell] = 0.0
 
     def begin(
-        self, mark: int, place: int, call: str, now: float, kill_at: float, shared_by: int = 1
+        self,
+        mark: int,
+        place: int,
+        call: str,
+        *,
+        made: float,
+        since: float,
+        kill_at: float,
+        shared_by: int = 1,
     ) -> None:
         """Mark a call as running.
 
@@ -96,14 +106,14 @@ class Shared:
             mark: The mark to use.
             place: The number of its caller and function together.
             call: Its id.
-            now: The time (monotonic).
+            made: When its request arrived (monotonic).
+            since: When its function began (monotonic).
             kill_at: When the supervisor may kill the process if the call has not ended; 0 for
                 never.
             shared_by: How many calls of a batch share its time.
         """
-        _pack_call(
-            self.bytes, mark * _MARK_BYTES, kill_at, now, place, 0.0, shared_by, call.encode()
-        )
+        start = mark * _MARK_BYTES
+        _pack_call(self.bytes, start, kill_at, since, place, 0.0, shared_by, made, call.encode())
 
     def answered(self, mark: int, paid: float) -> None:
         """Note that a call's caller was answered, and charged for `paid` seconds."""
@@ -126,13 +136,13 @@ class Shared:
         for mark in range(MARKS):
             cell = mark * _MARK_CELLS
             if self.cells[cell + _SINCE]:
-                cells = self.cells[cell : cell + _SHARED_BY + 1].tolist()
-                _, since, place, paid, shared_by = cells
+                cells = self.cells[cell : cell + _MADE + 1].tolist()
+                _, since, place, paid, shared_by, made = cells
                 start = mark * _MARK_BYTES + _ID_AT
                 call = bytes(self.bytes[start : start + _ID_BYTES]).rstrip(b"\0").decode()
                 caller, function = divmod(int(place), _FUNCTIONS)
                 shared = int(shared_by) or 1
-                found.append(UnfinishedCall(caller, function, call, since, paid, shared))
+                found.append(UnfinishedCall(caller, function, call, made, since, paid, shared))
         return found
 
     def last(self) -> list[int]:
