@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import resource
 import socket
 import subprocess
 from collections.abc import Callable, Generator
@@ -601,6 +602,99 @@ def test_a_call_that_waited_is_in_the_run_during_which_it_was_made_if_a_crash_en
                 waiting.result(timeout=60)
         assert ended(served, first) == (["wait_for", "wait_for"], {})
         assert ended(served, second) == ([], {})
+
+
+_LANES = {
+    "main thread": "@expose\ndef wait(file: str) -> None:\n    _wait(file)\n",
+    "threads": "@expose(max_concurrency=2)\ndef wait(file: str) -> None:\n    _wait(file)\n",
+    "event loop": (
+        "@expose(max_concurrency=2)\nasync def wait(file: str) -> None:\n"
+        "    import asyncio\n\n    await asyncio.to_thread(_wait, file)\n"
+    ),
+    "batches": (
+        "@expose(batch=2)\ndef wait(file: list[str]) -> list[None]:\n"
+        "    return [_wait(one) for one in file]\n"
+    ),
+}
+_WAIT = """
+import os
+import time
+
+
+def _wait(file):
+    open(f"{file}.{os.getpid()}.{time.monotonic_ns()}", "w").close()
+    while not os.path.exists(file):
+        time.sleep(0.005)
+
+
+"""
+
+
+@pytest.mark.parametrize("replicas", [1, 2], ids=["one process", "copies"])
+@pytest.mark.parametrize("lane", _LANES)
+def test_every_call_that_waits_when_the_interface_dies_is_recorded_as_lost(
+    tmp_path: Path, lane: str, replicas: int
+) -> None:
+    never = tmp_path / "never"
+    config: dict[str, Any] = {"record": str(tmp_path / "record"), "callers": {"a": {}, "b": {}}}
+    with serving(_WAIT + _LANES[lane], **config, replicas=replicas, restart="on-failure") as served:
+        followed = served.follow("a")
+        with ThreadPoolExecutor(20) as pool:
+            gates = [served.gate("a") for _ in range(12)] + [served.gate("b") for _ in range(4)]
+            calls = [pool.submit(gate.call, "wait", (str(never),)) for gate in gates]
+            wait_until(lambda: served.calls() == len(calls))
+            wait_until(lambda: bool(list(tmp_path.glob("never.*"))))
+            served.kill_interface()
+            for call in calls:
+                with pytest.raises(GateError):
+                    call.result(timeout=60)
+        lost = [line for line in served.recorded(followed) if "call" in line]
+        assert [(line["caller"], line["function"], line["outcome"]) for line in lost] == [
+            ("a", "wait", "CallLostError")
+        ] * 12
+        assert len({line["call"] for line in lost}) == 12
+        begun = len(list(tmp_path.glob("never.*")))
+        assert sum(line["run"] == 0.0 for line in lost) >= 12 - 2 * begun
+        assert served.control("POST", f"/v1/flush/{followed.name}")["lost"] == 0
+
+
+@pytest.fixture
+def many_descriptors() -> Generator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 10_000:
+        pytest.skip(f"needs 10,000 descriptors, and a process may have {hard}")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (10_000, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.usefixtures("many_descriptors")
+def test_more_waiting_calls_than_can_be_marked_are_counted_as_missing(tmp_path: Path) -> None:
+    names = [f"c{number}" for number in range(5)]
+    never = tmp_path / "never"
+    config: dict[str, Any] = {
+        "record": str(tmp_path / "record"),
+        "callers": dict.fromkeys(names, {}),
+    }
+    with serving(_WAIT + _LANES["main thread"], **config, restart="on-failure") as served:
+        followed = served.follow(*names)
+        body = json.dumps({"args": [str(never)], "kwargs": {}}).encode()
+        request = b"POST /v1/call/wait HTTP/1.1\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)
+        open_sockets: list[socket.socket] = []
+        try:
+            for number in range(4200):
+                connected = socket.socket(socket.AF_UNIX)
+                open_sockets.append(connected)
+                connected.connect(str(served.socket_path(names[number % len(names)])))
+                connected.sendall(request)
+            wait_until(lambda: served.calls() == 4200)
+            served.kill_interface()
+        finally:
+            for connected in open_sockets:
+                connected.close()
+        told = served.control("POST", f"/v1/flush/{followed.name}")
+        found = len(served.recorded(followed))
+        assert (found, told["lost"]) == (4097, 4200 - 4097), told
 
 
 def test_a_restart_does_not_let_a_run_that_has_ended_have_later_calls(tmp_path: Path) -> None:

@@ -28,7 +28,12 @@ class deadline:
     def __enter__(self) -> None:
         until = time.monotonic() + self._seconds
         outer = _until.get()
-        self._token = _until.set(min(until, outer) if outer else until)
+        try:
+            self._token = _until.set(min(until, outer) if outer else until)
+        except BaseException:
+            # An interrupt just now: the block is not entered, so nothing would reset it.
+            _until.set(outer)
+            raise
 
     def __exit__(self, *_: object) -> None:
         _until.reset(self._token)

@@ -462,6 +462,7 @@ class Dispatch:
             kept, caller.lost = caller.lost, ""
             self.submit(call)
             caller.lost = kept
+            self._forwarding.gate.note_waiting(call)
 
     def _move(self, copy: CopyLink, why: str, told: set[FrontCaller]) -> None:
         """Forget the homes and handles at a copy that has ended; refuse the calls that waited."""

@@ -59,7 +59,7 @@ class Copy:
             "state": self.state,
             "pid": self.child.pid,
             "gpu": self.gpu,
-            "running": len(self.shared.running()),
+            "running": len(self.shared.unfinished()),
         }
 
     def leave(self) -> None:

@@ -72,6 +72,7 @@ class Call:
         copy: The number of the copy that has it; 0 without copies.
         gpu: Whether that copy uses a GPU.
         ran: Seconds that it ran.
+        waiting: Its mark as a call that waits; None if it has none.
         waited: Seconds that other calls waited because its caller reads its stream slowly.
     """
 
@@ -100,6 +101,7 @@ class Call:
     target = ""
     timeout_at = _NEVER
     waited = 0.0
+    waiting: int | None = None
 
     def __init__(
         self,

@@ -238,10 +238,18 @@ class ExitReport:
 
     def __init__(self, shared: Shared, places: dict[str, int]) -> None:
         names = {place: name for name, place in places.items()}
-        self._running: list[tuple[UnfinishedCall, str]] = [
-            (found, names.get(found.function, "handle.fetch")) for found in shared.running()
+        unfinished: list[tuple[UnfinishedCall, str]] = [
+            (found, names.get(found.function, "handle.fetch")) for found in shared.unfinished()
         ]
-        self.lost = [(found, name) for found, name in self._running if not found.paid]
+        self._running = [(found, name) for found, name in unfinished if found.since]
+        # A call that has just begun may still have the mark of one that waits.
+        begun = {(found.caller, found.call) for found, _ in self._running}
+        self.lost = [
+            (found, name)
+            for found, name in unfinished
+            if (not found.paid if found.since else (found.caller, found.call) not in begun)
+        ]
+        self.lost.sort(key=lambda item: item[0].made)
         self._last = [names[place] for place in shared.last() if place in names]
         self._shared = shared
         self._places = places

@@ -416,7 +416,7 @@ class Control:
                     "outcome": "CallLostError",
                     "error": ended,
                     **({"traceback": output} if output else {}),
-                    "run": now - call.since,
+                    "run": now - call.since if call.since else 0.0,
                     "time": time.time(),
                 }
             )

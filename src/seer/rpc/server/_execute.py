@@ -136,6 +136,8 @@ class Executor:
             call.batch = shared_by
         if mark >= 0:
             self.watch(call, mark, now, shared_by)
+            if call.waiting is not None:
+                self.gate.end_waiting(call)
         self._set_limits(call, now)
         return True
 

@@ -33,6 +33,7 @@ from ._calls import DONE, QUEUED, SMALL, Call, still_running
 from ._failures import error_text, gate_failure, refusal, uses_gpu
 from ._replies import Reply, plain_message
 from ._request_buffers import RequestBuffers
+from ._shared import WaitingCalls
 from ._streams import finish_stream
 
 if TYPE_CHECKING:
@@ -115,6 +116,7 @@ class Gate:
         self._submit = submit
         self._spares = spares
         self._shared = shared
+        self._waiting = WaitingCalls(shared)
         self._patience = patience
         self._recorder = recorder
         self._call_kind = call_kind
@@ -218,6 +220,25 @@ class Gate:
         if first < loop.wake_at:
             loop.wake_by(first)
         self._submit(call)
+        if call.state == QUEUED:
+            self.note_waiting(call)
+
+    def note_waiting(self, call: Call) -> None:
+        """Mark a call that waits, so that it is in the record if the process ends before it runs.
+
+        A lane may begin the call at the same time, on another thread.
+        """
+        if self._recorder is None:
+            return
+        with call.owner.lock:
+            if call.state == QUEUED and call.waiting is None:
+                call.waiting = self._waiting.add(call.place, call.id, call.queued_at)
+
+    def end_waiting(self, call: Call) -> None:
+        """Note that a call has begun, or will not run."""
+        if call.waiting is not None:
+            self._waiting.remove(call.waiting)
+            call.waiting = None
 
     def _check_detached(self, caller: Caller, entry: Entry, now: float) -> None:
         """Refuse a call of a caller whose detached function still runs.
@@ -604,6 +625,8 @@ class Gate:
             recorder.hold(reply)
             # Before the answer is sent: its reader may ask at once for all answered calls.
             recorder.add(call, reply, ended, seconds, call.bytes_in + reply.size)
+            # Only now: a process that ends before has not recorded it.
+            self.end_waiting(call)
         return reply
 
     def run_headers(self, _call: Call) -> bytes:

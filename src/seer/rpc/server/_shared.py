@@ -1,13 +1,14 @@
 """Memory that the supervisor and the interface process share over a fork.
 
 It holds what must outlive a crash or be readable while the interface cannot answer: the meters of
-all budgets, and a *mark* for each running call, with the time at which the supervisor may kill the
-process because of it.
+all budgets, and a *mark* for each call that runs or waits. The mark of a running call has the time
+at which the supervisor may kill the process because of it.
 """
 
 from __future__ import annotations
 
 import mmap
+from _thread import allocate_lock
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from struct import Struct
@@ -15,8 +16,13 @@ from struct import Struct
 from seer.rpc.interface._budget import WIDTH
 
 MARKS = 1024
+"""Marks of calls that run. A flood of waiting calls cannot use them up, so no function can run
+without one and escape its timeout."""
 MAIN_MARK = 0
 """The mark of the call on the main thread; `Marks` gives out the others."""
+WAITING = 4096
+"""Marks of calls that wait; they follow the others."""
+_ALL_MARKS = MARKS + WAITING
 _MARK_BYTES = 256
 _MARK_CELLS = _MARK_BYTES // 8
 _KILL_AT, _SINCE, _PLACE, _PAID, _SHARED_BY, _MADE = range(6)
@@ -30,7 +36,7 @@ FIRST_FUNCTION = 1
 """Meter 0 is the interface's. The meters of the functions follow, then those of the callers."""
 FETCH_METER = FIRST_FUNCTION + 2000
 FIRST_CALLER = 2048
-_METER_BASE = MARKS * _MARK_CELLS
+_METER_BASE = _ALL_MARKS * _MARK_CELLS
 
 
 def first_place(caller: int) -> int:
@@ -40,14 +46,14 @@ def first_place(caller: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class UnfinishedCall:
-    """A call that ran when its process ended.
+    """A call that ran or waited when its process ended.
 
     Attributes:
         caller: Its caller's number.
         function: Its function's number.
         call: Its id.
         made: When its request arrived (monotonic).
-        since: When its function began (monotonic).
+        since: When its function began (monotonic); 0 if it has not.
         paid: Seconds that were charged for it already; 0 if its caller was not answered.
         shared_by: How many calls of a batch share its time.
     """
@@ -67,11 +73,12 @@ class Shared:
     __slots__ = ("bytes", "cells", "recorded")
 
     def __init__(self) -> None:
-        memory = mmap.mmap(-1, MARKS * _MARK_BYTES + METERS * WIDTH * 8 + 2 * 8)
+        memory = mmap.mmap(-1, _ALL_MARKS * _MARK_BYTES + METERS * WIDTH * 8 + 3 * 8)
         self.bytes = memoryview(memory)
         self.cells = self.bytes.cast("d")
-        self.recorded = self.cells[-2:]
-        """How many calls the recorder got, and how many of them are in its files."""
+        self.recorded = self.cells[-3:]
+        """How many calls the recorder got, how many of them are in its files, and how many calls
+        wait without a mark."""
 
     def meter_base(self, index: int) -> int:
         """The first cell of meter number `index`.
@@ -115,27 +122,31 @@ class Shared:
         start = mark * _MARK_BYTES
         _pack_call(self.bytes, start, kill_at, since, place, 0.0, shared_by, made, call.encode())
 
+    def wait(self, mark: int, place: int, call: str, made: float) -> None:
+        """Mark a call as waiting; `begin` has the arguments."""
+        _pack_call(self.bytes, mark * _MARK_BYTES, 0.0, 0.0, place, 0.0, 1, made, call.encode())
+
     def answered(self, mark: int, paid: float) -> None:
         """Note that a call's caller was answered, and charged for `paid` seconds."""
         self.cells[mark * _MARK_CELLS + _PAID] = max(paid, 1e-9)
 
     def end(self, mark: int) -> None:
-        """Note that the call has ended."""
+        """Note that the call has ended, or no longer waits."""
         cell = mark * _MARK_CELLS
-        self.cells[cell] = 0.0
-        self.cells[cell + 1] = 0.0
+        self.cells[cell + _KILL_AT] = 0.0
+        self.cells[cell + _MADE] = 0.0
 
     def overdue(self, now: float) -> bool:
         """Whether a call has run past the time at which the process may be killed."""
         times = self.cells[: MARKS * _MARK_CELLS : _MARK_CELLS].tolist()
         return any(0.0 < when < now for when in times)
 
-    def running(self) -> list[UnfinishedCall]:
-        """The calls that run; to be read after a crash."""
+    def unfinished(self) -> list[UnfinishedCall]:
+        """The calls that run, then those that wait; to be read after a crash."""
         found: list[UnfinishedCall] = []
-        for mark in range(MARKS):
+        for mark in range(_ALL_MARKS):
             cell = mark * _MARK_CELLS
-            if self.cells[cell + _SINCE]:
+            if self.cells[cell + _MADE]:
                 cells = self.cells[cell : cell + _MADE + 1].tolist()
                 _, since, place, paid, shared_by, made = cells
                 start = mark * _MARK_BYTES + _ID_AT
@@ -151,22 +162,28 @@ class Shared:
         return [int(place) % _FUNCTIONS for place in places if place]
 
     def take_unrecorded(self) -> int:
-        """How many calls a process answered and did not record before it ended."""
-        noted, written = self.recorded
-        self.recorded[0] = self.recorded[1] = 0.0
-        return int(noted - written)
+        """How many calls a process had, of which neither the record nor a mark tells."""
+        noted, written, unmarked = self.recorded
+        for index in range(len(self.recorded)):
+            self.recorded[index] = 0.0
+        return int(noted - written + unmarked)
 
     def reset_marks(self) -> None:
         """Clear all marks, before a new interface process starts."""
-        self.bytes[: MARKS * _MARK_BYTES] = bytes(MARKS * _MARK_BYTES)
+        self.bytes[: _ALL_MARKS * _MARK_BYTES] = bytes(_ALL_MARKS * _MARK_BYTES)
 
 
 class Marks:
-    """Gives out marks, so that no two running calls share one."""
+    """Gives out marks, so that no two calls share one.
 
-    def __init__(self) -> None:
+    Args:
+        first: The first one.
+        end: The number after the last one.
+    """
+
+    def __init__(self, first: int = MAIN_MARK + 1, end: int = MARKS) -> None:
         self._free: SimpleQueue[int] = SimpleQueue()
-        for mark in range(MAIN_MARK + 1, MARKS):
+        for mark in range(first, end):
             self._free.put(mark)
 
     def take(self) -> int:
@@ -184,3 +201,39 @@ class Marks:
         """Give a mark back, if it is one of those that are given out."""
         if mark > MAIN_MARK:
             self._free.put(mark)
+
+
+class WaitingCalls:
+    """Marks the calls that wait, so that they are in the record if the process ends.
+
+    A call that runs as soon as it is read never gets here.
+
+    Args:
+        shared: Has the marks.
+    """
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self._marks = Marks(MARKS, _ALL_MARKS)
+        self._lock = allocate_lock()
+
+    def add(self, place: int, call: str, made: float) -> int:
+        """Mark a call as waiting, and return what `remove` needs."""
+        mark = self._marks.try_take()
+        if mark >= 0:
+            self._shared.wait(mark, place, call, made)
+        else:
+            self._count(1)
+        return mark
+
+    def remove(self, mark: int) -> None:
+        """Note that a call does not wait any more."""
+        if mark >= 0:
+            self._shared.end(mark)
+            self._marks.give(mark)
+        else:
+            self._count(-1)
+
+    def _count(self, more: int) -> None:
+        with self._lock:
+            self._shared.recorded[2] += more
