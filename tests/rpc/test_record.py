@@ -648,7 +648,9 @@ def test_every_call_that_waits_when_the_interface_dies_is_recorded_as_lost(
             for call in calls:
                 with pytest.raises(GateError):
                     call.result(timeout=60)
-        lost = [line for line in served.recorded(followed) if "call" in line]
+        served.ready()
+        # That the clients have sent them again, with the same ids, is not recorded.
+        lost = served.recorded(followed)
         assert [(line["caller"], line["function"], line["outcome"]) for line in lost] == [
             ("a", "wait", "CallLostError")
         ] * 12
@@ -656,6 +658,27 @@ def test_every_call_that_waits_when_the_interface_dies_is_recorded_as_lost(
         begun = len(list(tmp_path.glob("never.*")))
         assert sum(line["run"] == 0.0 for line in lost) >= 12 - 2 * begun
         assert served.control("POST", f"/v1/flush/{followed.name}")["lost"] == 0
+
+
+def test_requests_after_the_interface_has_died_are_recorded_as_refused(tmp_path: Path) -> None:
+    with serving(AT_ONCE, record=str(tmp_path / "record")) as served:
+        followed = served.follow("a")
+        gate = served.gate("a")
+        assert gate.call("small", (1,)) == 1
+        wait_until(lambda: len(served.recorded(followed)) == 1)
+        served.kill_interface()
+        for number in range(400):
+            with pytest.raises(GateError, match="is not running"):
+                gate.call("small", (number,))
+        _, *refused = served.recorded(followed)
+        assert {line["outcome"] for line in refused} == {"InterfaceDiedError", "ProtocolError"}
+        first, last = refused[0], refused[-1]
+        assert (first["request"], first["refused"]) == ("/v1/call/small", True)
+        assert "SIGKILL" in first["error"]
+        described = sum(line["outcome"] == "InterfaceDiedError" for line in refused)
+        assert described >= 200
+        counted = [int(line["error"].split()[0]) for line in refused if not line["request"]]
+        assert described + sum(counted) == 400, last
 
 
 @pytest.fixture
@@ -672,11 +695,10 @@ def many_descriptors() -> Generator[None]:
 def test_more_waiting_calls_than_can_be_marked_are_counted_as_missing(tmp_path: Path) -> None:
     names = [f"c{number}" for number in range(5)]
     never = tmp_path / "never"
-    config: dict[str, Any] = {
-        "record": str(tmp_path / "record"),
-        "callers": dict.fromkeys(names, {}),
-    }
-    with serving(_WAIT + _LANES["main thread"], **config, restart="on-failure") as served:
+    callers: dict[str, Any] = {name: {} for name in names}
+    record = str(tmp_path / "record")
+    source = _WAIT + _LANES["main thread"]
+    with serving(source, record=record, callers=callers, restart="on-failure") as served:
         followed = served.follow(*names)
         body = json.dumps({"args": [str(never)], "kwargs": {}}).encode()
         request = b"POST /v1/call/wait HTTP/1.1\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)

@@ -28,9 +28,12 @@ from ._follows import (
 )
 from ._http_server import HttpConnection
 from ._listeners import listen
+from ._refusals import Refusals
 from ._shared import FIRST_CALLER, FIRST_FUNCTION
 
 if TYPE_CHECKING:
+    from seer.errors import GateError
+
     from ._poller import Poller
     from ._shared import UnfinishedCall
     from ._supervisor import Supervisor
@@ -52,6 +55,7 @@ class Control:
         """Connections that wait for lines: the follow, and how many lost calls they know of."""
         self._unfollowed: dict[str, float] = {}
         """By caller: when the last run that followed it ended."""
+        self._refusals = Refusals()
         self._routes: dict[tuple[str, str], Callable[[HttpConnection, Any, str], None]] = {
             ("GET", "ready"): self._get_ready,
             ("GET", "health"): self._get_health,
@@ -382,6 +386,8 @@ class Control:
                 {"end": end, "lost": follow.lost, "why": follow.why, "running": running}
             )
 
+        for caller, line in self._refusals.rest():
+            self._write(caller, now, line)
         if self._supervisor.state == "up":
             message = {"op": "flush", "last": follow.sealed_at <= now, **_named(follow)}
             self._supervisor.ask(message, answered)
@@ -403,8 +409,9 @@ class Control:
             ended: How the process ended, as callers are told.
             output: Its last output, if callers must not see it.
         """
-        follows = self._supervisor.config.follows
         names = {index: name for name, (index, _, _) in self._supervisor.callers.items()}
+        config = self._supervisor.config
+        config.lost_calls = {(names.get(call.caller, ""), call.call) for call, _ in lost}
         now = time.monotonic()
         for call, function in lost:
             caller = names.get(call.caller, "")
@@ -420,14 +427,29 @@ class Control:
                     "time": time.time(),
                 }
             )
-            followed = [follows[identifier] for identifier in followers(follows, caller)]
-            for follow in owners(followed, call.made, self._unfollowed.get(caller, 0.0)) or ():
-                writer = LineWriter(self._folder(follow.id))
-                failed = writer.append([line.encode() + b"\n"])
-                writer.close()
-                for error in failed.values():
-                    follow.lose(1, f"{type(error).__name__}: {error}")
+            self._write(caller, call.made, line.encode() + b"\n")
         self.wake_records()
+
+    def record_refused(self, caller: str, request: Request, error: GateError) -> None:
+        """Record a request that the supervisor refused, unless it repeats a call that was lost."""
+        config = self._supervisor.config
+        if not config.record or (caller, request.call) in config.lost_calls:
+            return
+        line = self._refusals.line(caller, request.path, type(error).__name__, str(error))
+        if line:
+            self._write(caller, time.monotonic(), line)
+            self.wake_records()
+
+    def _write(self, caller: str, made: float, line: bytes) -> None:
+        """Write the line of a call or request into the files of those that follow its caller."""
+        follows = self._supervisor.config.follows
+        followed = [follows[identifier] for identifier in followers(follows, caller)]
+        for follow in owners(followed, made, self._unfollowed.get(caller, 0.0)) or ():
+            writer = LineWriter(self._folder(follow.id))
+            failed = writer.append([line])
+            writer.close()
+            for error in failed.values():
+                follow.lose(1, f"{type(error).__name__}: {error}")
 
 
 def _nothing() -> None:

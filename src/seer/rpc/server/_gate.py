@@ -82,6 +82,7 @@ class Gate:
         patience: Seconds that a function gets to stop when it is told to. Then its caller is
             answered without it.
         recorder: Records every call and every refused request.
+        lost_calls: Caller and id of the calls that were recorded as lost with the last process.
         call_kind: The class of its calls.
     """
 
@@ -97,6 +98,7 @@ class Gate:
         shared: Shared,
         patience: float,
         recorder: Recorder | None,
+        lost_calls: set[tuple[str, str]],
         call_kind: type[Call] = Call,
     ) -> None:
         self.epoch = epoch
@@ -119,6 +121,7 @@ class Gate:
         self._waiting = WaitingCalls(shared)
         self._patience = patience
         self._recorder = recorder
+        self._lost_calls = lost_calls
         self._call_kind = call_kind
         self._anonymous = 0
 
@@ -177,12 +180,15 @@ class Gate:
         entry: Entry,
         target: str = "",
     ) -> None:
+        caller = connection.caller
         if request.epoch and request.epoch != self.epoch:
-            raise InterfaceRestartedError(
+            error = InterfaceRestartedError(
                 "the interface was started again since this caller last heard of it, so its module"
                 " state and this caller's handles are gone; this call was not executed"
             )
-        caller = connection.caller
+            known = (caller.name, request.call) in self._lost_calls
+            self.answer_error(connection, error, request.path, recorded=known)
+            return
         if request.call:
             if request.call in caller.calls or request.call in caller.results.known:
                 with caller.lock:
@@ -653,10 +659,13 @@ class Gate:
         if closing:
             self.loop.post(connection.finish)
 
-    def answer_error(self, connection: Connection, error: GateError, path: str) -> None:
-        """Answer with an error of the gate itself."""
+    def answer_error(
+        self, connection: Connection, error: GateError, path: str, *, recorded: bool = False
+    ) -> None:
+        """Answer with an error of the gate itself, and record it unless the call is `recorded`."""
         status, text = gate_failure(error)
-        self.note(connection.caller, path, error)
+        if not recorded:
+            self.note(connection.caller, path, error)
         connection.drop_descriptors()
         self.answer_text(connection, status, text)
 

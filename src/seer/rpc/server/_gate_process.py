@@ -127,6 +127,7 @@ class GateProcess:
             shared=shared,
             patience=self._detach_after(),
             recorder=self._recorder,
+            lost_calls=self._config.lost_calls,
             call_kind=call_kind,
         )
 

@@ -14,14 +14,16 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from seer.rpc.wire._http import head_prefix
+from seer.rpc.wire._http import Request, head_prefix
 
 from ._http_server import HttpConnection
 
 if TYPE_CHECKING:
     from ._config import CallerConfig
-    from ._http_server import Handler
     from ._poller import Poller
+
+    Handler = Callable[[HttpConnection, Request, str], None]
+    """Answers a request of the caller of this name."""
 
 
 BACKLOG = 1024
@@ -108,7 +110,7 @@ class CallerSockets:
             index = self._freed.popleft()
         self.callers[config.name] = (index, config, listener)
         if self._answering:
-            self._watch(listener)
+            self._watch(config.name, listener)
         return index
 
     def remove(self, name: str) -> None:
@@ -133,16 +135,18 @@ class CallerSockets:
         if answering == self._answering:
             return
         self._answering = answering
-        for _, _, listener in self.callers.values():
+        for name, (_, _, listener) in self.callers.items():
             if answering:
-                self._watch(listener)
+                self._watch(name, listener)
             else:
                 self._poller.unwatch(listener.fileno())
 
-    def _watch(self, listener: socket.socket) -> None:
-        self._poller.watch(listener.fileno(), select.EPOLLIN, lambda _: self._accept(listener))
+    def _watch(self, caller: str, listener: socket.socket) -> None:
+        self._poller.watch(
+            listener.fileno(), select.EPOLLIN, lambda _: self._accept(caller, listener)
+        )
 
-    def _accept(self, listener: socket.socket) -> None:
+    def _accept(self, caller: str, listener: socket.socket) -> None:
         try:
             connected, _ = listener.accept()
         except OSError:
@@ -153,7 +157,7 @@ class CallerSockets:
         connection = HttpConnection(
             connected,
             self._poller,
-            self._handler,
+            lambda connection, request, _: self._handler(connection, request, caller),
             prefix=head_prefix(self._epoch()),
             once=True,
             on_close=lambda closed: self._waiting.pop(closed, None),

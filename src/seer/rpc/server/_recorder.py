@@ -23,6 +23,7 @@ from seer.rpc.wire._chunks import split_chunk
 
 from ._failures import uses_gpu
 from ._follows import Follow, LineWriter, followers, owners, remove_folder
+from ._refusals import Refusals
 
 if TYPE_CHECKING:
     from ._callers import Caller
@@ -92,7 +93,7 @@ class Recorder:
         self._rung = False
         self._waiting = 0
         self._streamed = 0
-        self._rate_limits: dict[str, RateLimit] = {}
+        self._refusals = Refusals()
         self._callers: dict[str, bytes] = {}
         self._next_file = time.time_ns()
         self._follows = dict(follows)
@@ -148,25 +149,17 @@ class Recorder:
 
     def refused(self, caller: Caller, path: str, kind: str, message: str) -> None:
         """Note a request that was refused. Of a flood, record some, and the number of the rest."""
-        now = time.time()
-        if len(self._rate_limits) > _CALLERS:
-            # Forget callers that have nothing held back; they get a new limit.
-            busy = {name: limit for name, limit in self._rate_limits.items() if limit.held}
-            self._rate_limits = busy
-        limit = self._rate_limits.setdefault(caller.name, RateLimit())
-        if limit.passes(now):
-            self._refuse(caller.name, _refusal(caller.name, path, kind, message, now))
-        elif limit.is_due(now):
-            self._refuse(caller.name, _summary(caller.name, limit, now))
+        line = self._refusals.line(caller.name, path, kind, message)
+        if line:
+            self._refuse(caller.name, line)
 
     def _refuse(self, caller: str, line: bytes) -> None:
         self._enqueue((caller, line, time.monotonic()), len(line))
 
     def flush(self, done: Callable[[], None]) -> None:
         """Call `done` once everything noted so far is written or lost."""
-        for caller, limit in list(self._rate_limits.items()):
-            if limit.held:
-                self._refuse(caller, _summary(caller, limit, time.time()))
+        for caller, line in self._refusals.rest():
+            self._refuse(caller, line)
         self._enqueue(done, 0)
 
     # --- follows -----------------------------------------------------------------------------
@@ -422,23 +415,6 @@ def _arguments(call: Call, outcome: str, blobs: Blobs) -> tuple[bytes, list[dict
             found = [found.get("args", []), found.get("kwargs", {})]
         body = _dumps(found, separators=(",", ":")).encode()
     return blobs.text(body), buffers
-
-
-def _refusal(caller: str, path: str, kind: str, message: str, when: float) -> bytes:
-    line = {
-        "time": when,
-        "caller": caller,
-        "request": path,
-        "outcome": kind,
-        "error": message[:2000],
-        "refused": True,
-    }
-    return _dumps(line).encode() + b"\n"
-
-
-def _summary(caller: str, limit: RateLimit, when: float) -> bytes:
-    words = f"{limit.take()} more requests were refused, too many to record each of them"
-    return _refusal(caller, "", "ProtocolError", words, when)
 
 
 def _stream_result(call: Call, reply: Reply) -> tuple[bytes, list[memoryview]]:
@@ -699,51 +675,3 @@ def _utf8(text: bytes) -> bytes:
     except UnicodeDecodeError:
         return json.dumps(json.loads(text.decode("utf-8", "surrogatepass"))).encode()
     return text
-
-
-BURST = 200
-"""Refused requests of one caller that are recorded in a row."""
-PER_SECOND = 20.0
-"""Refused requests of one caller that are recorded each second in the long run."""
-_SUMMARY_EVERY = 1.0
-"""Seconds between two lines with the number of requests that were not recorded."""
-
-
-class RateLimit:
-    """Bounds the lines about refused requests of one caller (a token bucket), and counts the rest.
-
-    Attributes:
-        held: How many requests were not recorded since the last line with their number.
-    """
-
-    __slots__ = ("_room", "_told", "_when", "held")
-
-    def __init__(self) -> None:
-        self.held = 0
-        self._room = float(BURST)
-        self._when = 0.0
-        self._told = 0.0
-
-    def passes(self, now: float) -> bool:
-        """Whether one more line may be written; if not, the request is counted."""
-        # A clock that was set back neither adds room nor removes it.
-        passed = max(now - self._when, 0.0)
-        self._room = min(self._room + passed * PER_SECOND, float(BURST))
-        self._when = now
-        if self._room < 1.0:
-            self.held += 1
-            return False
-        self._room -= 1.0
-        return True
-
-    def is_due(self, now: float) -> bool:
-        """Whether it is time for a line with the number of requests that were not recorded."""
-        if abs(now - self._told) < _SUMMARY_EVERY:
-            return False
-        self._told = now
-        return True
-
-    def take(self) -> int:
-        """The number of requests that were not recorded; the count begins again."""
-        held, self.held = self.held, 0
-        return held

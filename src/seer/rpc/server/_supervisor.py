@@ -15,12 +15,13 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from seer.errors import InterfaceDiedError, InterfaceRestartedError
 from seer.rpc.wire._http import Request
 from seer.rpc.wire._protocol import CANNOT_PASS
 
 from ._child import Child, ExitReport, new_epoch
 from ._control import Control
-from ._failures import error_text
+from ._failures import error_text, gate_failure
 from ._http_server import HttpConnection
 from ._listeners import CallerSockets
 from ._poller import Poller
@@ -398,24 +399,22 @@ class Supervisor:
             return
         self._questions.ask(child.channel, message, answered, descriptors)
 
-    def _answer(self, connection: HttpConnection, request: Request, _body: bytes) -> None:
+    def _answer(self, connection: HttpConnection, request: Request, caller: str) -> None:
         if self.state in ("dead", "failed"):
             ended = self.ended if self.state == "dead" else "it could not be loaded"
-            text = error_text("InterfaceDiedError", f"the interface is not running: {ended}")
+            refused = InterfaceDiedError(f"the interface is not running: {ended}")
         elif request.epoch and request.epoch != self.epoch:
-            connection.respond_text(
-                409,
-                error_text(
-                    "InterfaceRestartedError",
-                    "the interface is being started again, so its module state and this caller's"
-                    f" handles are gone; this call was not executed. {self.ended[:1].upper()}"
-                    f"{self.ended[1:]}",
-                ),
+            refused = InterfaceRestartedError(
+                "the interface is being started again, so its module state and this caller's"
+                f" handles are gone; this call was not executed. {self.ended[:1].upper()}"
+                f"{self.ended[1:]}"
             )
-            return
         else:
-            text = error_text("Starting", "the interface is being started")
-        connection.respond_text(503, text)
+            # The client asks again, so nothing is refused.
+            connection.respond_text(503, error_text("Starting", "the interface is being started"))
+            return
+        self._control.record_refused(caller, request, refused)
+        connection.respond_text(*gate_failure(refused))
 
 
 class Questions:
