@@ -9,9 +9,13 @@ import json
 import os
 import signal
 import sys
+import sysconfig
+import time
 import traceback
 from collections.abc import Generator
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
+from types import FrameType
 from typing import Any, cast
 
 gc.disable()  # imports leave hardly any garbage, and collecting it takes a tenth of their time
@@ -25,6 +29,8 @@ from traitlets.config import Config  # noqa: E402
 
 CHUNK = 512 * 1024
 READY = b"seer-kernel-ready\n"
+PATIENCE = 2.5
+"""Seconds until a further interrupt ends an import; the session kills the kernel after five."""
 
 
 class ChunkedOutStream(OutStream):
@@ -90,12 +96,19 @@ class Interrupts:
 
     The library raises it anywhere in the main thread while a request is handled. Outside the
     agent's code, that ends the kernel.
+
+    An interrupt that arrives during the import of an installed package is raised when the import
+    has ended. Python forgets a module whose import fails, but its parts and its C extensions stay,
+    and packages such as numpy and torch cannot be imported twice in a process. A further interrupt
+    ends an import that takes longer than `PATIENCE`.
     """
 
     def __init__(self, kernel: Any) -> None:
         self._handling = False
         self._running = False
         self._early = False
+        self._deferred: float | None = None
+        """When an interrupt that is not raised yet arrived."""
         self._run = kernel.shell.run_ast_nodes
         self._shell = kernel.shell
         kernel.pre_handler_hook = self._begin
@@ -104,15 +117,40 @@ class Interrupts:
         signal.signal(signal.SIGINT, self._interrupt)
 
     def _begin(self) -> None:
-        self._handling, self._early = True, False
+        self._handling, self._early, self._deferred = True, False, None
 
     def _end(self) -> None:
         self._handling = False
 
-    def _interrupt(self, *_: Any) -> None:
-        if self._running:
+    def _interrupt(self, _: int, frame: FrameType | None) -> None:
+        if not self._running:
+            self._early = self._handling
+            return
+        loading = outermost_load(frame)
+        if loading is None:
             raise KeyboardInterrupt
-        self._early = self._handling
+        if self._deferred is None:
+            self._deferred = time.monotonic()
+        if time.monotonic() - self._deferred < PATIENCE:
+            self._raise_at_end(loading)
+            return
+        sys.setprofile(None)
+        name = loading.f_locals["name"]
+        raise KeyboardInterrupt(
+            f"during the import of {name}; if it cannot be imported again, restart the kernel"
+        )
+
+    def _raise_at_end(self, loading: FrameType) -> None:
+        """Raise the interrupt when `loading` returns or raises."""
+
+        def profile(frame: FrameType, event: str, _: Any) -> None:
+            if frame is loading and event == "return":
+                sys.setprofile(None)
+                self._deferred = None
+                raise KeyboardInterrupt
+
+        # Unlike a trace function, it also sees the end of frames that run already.
+        sys.setprofile(profile)
 
     async def _run_ast_nodes(
         self, nodelist: Any, cell_name: str, *args: Any, result: Any = None, **kwargs: Any
@@ -130,6 +168,35 @@ class Interrupts:
             return True
         finally:
             self._running = False
+
+
+def outermost_load(frame: FrameType | None) -> FrameType | None:
+    """The outermost frame of the import system that loads an installed module, if there is one.
+
+    Modules of the workspace do not count, because they can be imported again, and they may be
+    what the interrupt is meant for.
+    """
+    found = None
+    while frame is not None:
+        code = frame.f_code
+        # This frame also binds the module to its package, after the module's code has run.
+        if code.co_name == "_find_and_load_unlocked" and "importlib" in code.co_filename:
+            origin = getattr(frame.f_locals.get("spec"), "origin", None)
+            if isinstance(origin, str) and is_installed(origin):
+                found = frame
+        frame = frame.f_back
+    return found
+
+
+def is_installed(file: str) -> bool:
+    """Whether a module's file belongs to Python or to a package, or is a C extension."""
+    folders = Path(file).parts
+    return (
+        "site-packages" in folders
+        or "dist-packages" in folders
+        or Path(file).is_relative_to(sysconfig.get_path("stdlib"))
+        or file.endswith(tuple(EXTENSION_SUFFIXES))
+    )
 
 
 def pack(message: Any) -> bytes:
