@@ -101,6 +101,9 @@ class Interrupts:
     has ended. Python forgets a module whose import fails, but its parts and its C extensions stay,
     and packages such as numpy and torch cannot be imported twice in a process. A further interrupt
     ends an import that takes longer than `PATIENCE`.
+
+    An interrupt that arrives while the block of a `deadline` of the gate's client is left is raised
+    when it was left. Otherwise the deadline would hold for all later calls.
     """
 
     def __init__(self, kernel: Any) -> None:
@@ -126,25 +129,25 @@ class Interrupts:
         if not self._running:
             self._early = self._handling
             return
-        loading = outermost_load(frame)
-        if loading is None:
+        protected = outermost_protected(frame)
+        if protected is None:
             raise KeyboardInterrupt
         if self._deferred is None:
             self._deferred = time.monotonic()
         if time.monotonic() - self._deferred < PATIENCE:
-            self._raise_at_end(loading)
+            self._raise_at_end(protected)
             return
         sys.setprofile(None)
-        name = loading.f_locals["name"]
+        name = protected.f_locals.get("name")
         raise KeyboardInterrupt(
             f"during the import of {name}; if it cannot be imported again, restart the kernel"
         )
 
-    def _raise_at_end(self, loading: FrameType) -> None:
-        """Raise the interrupt when `loading` returns or raises."""
+    def _raise_at_end(self, protected: FrameType) -> None:
+        """Raise the interrupt when the function of this frame returns or raises."""
 
         def profile(frame: FrameType, event: str, _: Any) -> None:
-            if frame is loading and event == "return":
+            if frame is protected and event == "return":
                 sys.setprofile(None)
                 self._deferred = None
                 raise KeyboardInterrupt
@@ -170,11 +173,11 @@ class Interrupts:
             self._running = False
 
 
-def outermost_load(frame: FrameType | None) -> FrameType | None:
-    """The outermost frame of the import system that loads an installed module, if there is one.
+def outermost_protected(frame: FrameType | None) -> FrameType | None:
+    """The outermost frame that must not be interrupted, if there is one.
 
-    Modules of the workspace do not count, because they can be imported again, and they may be
-    what the interrupt is meant for.
+    It loads an installed module, or leaves the block of a deadline. Modules of the workspace do not
+    count, because they can be imported again, and they may be what the interrupt is meant for.
     """
     found = None
     while frame is not None:
@@ -184,6 +187,8 @@ def outermost_load(frame: FrameType | None) -> FrameType | None:
             origin = getattr(frame.f_locals.get("spec"), "origin", None)
             if isinstance(origin, str) and is_installed(origin):
                 found = frame
+        elif code.co_qualname == "deadline.__exit__" and "_seer_gate" in code.co_filename:
+            found = frame
         frame = frame.f_back
     return found
 
