@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -554,3 +555,59 @@ def test_a_result_can_be_fetched_again_by_its_id(served: Served) -> None:
             assert read_answer(connected) == (200, b'{"result":[]}')
         served.gate().call("nap", (0.0,))
     assert http(path, "GET", "/v1/result/once") == []
+
+
+IMPORTS = """
+import os
+import sys
+import time
+
+
+class Halt:
+    def __init__(self, file):
+        self.file = file
+
+    def find_spec(self, name, path=None, target=None):
+        if name == "numpy._core.printoptions":
+            sys.meta_path.remove(self)
+            open(self.file + ".begun", "w").close()
+            while not os.path.exists(self.file):
+                time.sleep(0.005)
+
+
+def _mean(file):
+    if file:
+        sys.meta_path.insert(0, Halt(file))
+    import numpy
+
+    while file:
+        time.sleep(0.005)
+    return float(numpy.mean([1.0, 3.0]))
+
+
+"""
+IMPORTING = {
+    "main thread": "@expose\ndef mean(file: str) -> float:\n    return _mean(file)\n",
+    "threads": (
+        "@expose(max_concurrency=2)\ndef mean(file: str) -> float:\n    return _mean(file)\n"
+    ),
+    "batches": (
+        "@expose(batch=2)\ndef mean(file: list[str]) -> list[float]:\n"
+        "    return [_mean(one) for one in file]\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("lane", IMPORTING)
+def test_a_caller_that_stops_waiting_during_an_import_does_not_break_the_package(
+    tmp_path: Path, lane: str
+) -> None:
+    file = tmp_path / "go"
+    with serving(IMPORTS + IMPORTING[lane], callers={"a": {}, "b": {}}) as served:
+        with pytest.raises(DeadlineExceededError, match="has not stopped yet"), deadline(3.0):
+            served.gate("a").call("mean", (str(file),))
+        assert (tmp_path / "go.begun").exists()
+        file.touch()
+        # It is stopped after the import; otherwise it would run for ever.
+        wait_until(lambda: http(served.socket_path("a"), "GET", "/v1/health")["detached"] == 0)
+        assert served.gate("b").call("mean", ("",)) == 2.0

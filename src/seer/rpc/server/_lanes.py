@@ -4,12 +4,18 @@ The main lane is the thread that imported the interface. A real-time signal inte
 also ends a sleep or a blocking read. Functions with `max_concurrency` above one have their own
 threads, which can be interrupted only between two bytecodes. Calls wait for a lane in a queue that
 is fair between callers: a caller that floods it delays only itself.
+
+A function that imports something is interrupted when the import has ended. An exception inside the
+import system can leave its locks held or a package half imported, for all callers and for good.
 """
 
 from __future__ import annotations
 
+import ctypes
 import signal
+import sys
 import threading
+import time
 from _thread import allocate_lock, get_ident
 from collections import deque
 from collections.abc import Hashable
@@ -19,6 +25,8 @@ from typing import TYPE_CHECKING, Any
 from ._failures import Stopped
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from ._calls import Call
     from ._execute import Executor
 
@@ -86,6 +94,8 @@ class FairQueue:
 STOP_SIGNAL = signal.SIGRTMIN + 6
 MAX_THREADS = 64
 """Threads of one function."""
+LOOK_AGAIN = 0.02
+"""Seconds between two looks at a function that imports something."""
 MAX_TASKS = 64
 """Calls of async functions that run at once."""
 
@@ -100,10 +110,21 @@ class MainLane:
         self._stop: Any = None
         signal.signal(STOP_SIGNAL, self._on_signal)
 
-    def _on_signal(self, _number: int, _frame: object) -> None:
+    def _on_signal(self, _number: int, frame: FrameType | None) -> None:
         stop, self._stop = self._stop, None
-        if stop is not None and stop is self._inside:
+        if stop is None or stop is not self._inside:
+            return
+        importing = outermost_import(frame)
+        if importing is None:
             raise Stopped
+
+        def profile(ended: FrameType, event: str, _: object) -> None:
+            if ended is importing and event == "return":
+                sys.setprofile(None)
+                raise Stopped
+
+        # It sees the end of frames that run already, which a trace function does not.
+        sys.setprofile(profile)
 
     def interrupt(self, call: Any) -> None:
         """Interrupt `call` if the main thread runs its user code; called from another thread."""
@@ -145,10 +166,25 @@ class ThreadLanes:
 
     def interrupt(self, call: Call) -> None:
         """Raise in the thread that runs `call`."""
+        if not self._try_interrupt(call):
+            waiting = threading.Thread(target=self._wait_for_import, args=(call,), daemon=True)
+            waiting.start()
+
+    def _wait_for_import(self, call: Call) -> None:
+        while not self._try_interrupt(call):
+            time.sleep(LOOK_AGAIN)
+
+    def _try_interrupt(self, call: Call) -> bool:
+        """Raise in the thread that runs `call`; False if it imports something just now."""
         with self._lock:
             ident = self._idents.get(call)
             if ident is not None:
+                # The thread sees the exception before it can begin an import: it needs the
+                # interpreter for that, and looks for exceptions as soon as it gets it.
+                if outermost_import(sys._current_frames().get(ident)) is not None:
+                    return False
                 _raise_in(ident, Stopped)
+        return True
 
     def enter(self, call: Call) -> None:
         """Note that the calling thread enters user code for `call`."""
@@ -169,8 +205,16 @@ class ThreadLanes:
                 self._executor.run(call, self._executor.marks.take(), self)
 
 
-def _raise_in(ident: int, kind: type[BaseException] | None) -> None:
-    import ctypes
+def outermost_import(frame: FrameType | None) -> FrameType | None:
+    """The outermost frame of the import system below `frame`; None if it imports nothing."""
+    found = None
+    while frame is not None:
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            found = frame
+        frame = frame.f_back
+    return found
 
+
+def _raise_in(ident: int, kind: type[BaseException] | None) -> None:
     what = None if kind is None else ctypes.py_object(kind)
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), what)
