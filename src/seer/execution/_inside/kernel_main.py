@@ -176,14 +176,20 @@ class Interrupts:
 def outermost_protected(frame: FrameType | None) -> FrameType | None:
     """The outermost frame that must not be interrupted, if there is one.
 
-    It loads an installed module, or leaves the block of a deadline. Modules of the workspace do not
-    count, because they can be imported again, and they may be what the interrupt is meant for.
+    It loads an installed module, or leaves the block of a deadline. The code of modules of the
+    workspace does not count, because they can be imported again, and they may be what the interrupt
+    is meant for. The import system itself, which holds locks of all threads, does.
     """
     found = None
+    innermost = True
     while frame is not None:
         code = frame.f_code
+        imports = code.co_filename.startswith("<frozen importlib.")
+        innermost = innermost and imports
+        if innermost:
+            found = frame
         # This frame also binds the module to its package, after the module's code has run.
-        if code.co_name == "_find_and_load_unlocked" and "importlib" in code.co_filename:
+        elif code.co_name == "_find_and_load_unlocked" and imports:
             origin = getattr(frame.f_locals.get("spec"), "origin", None)
             if isinstance(origin, str) and is_installed(origin):
                 found = frame
