@@ -1,5 +1,6 @@
 """The timing loop rejects wrong answers."""
 
+import itertools
 from types import ModuleType
 from typing import Any
 
@@ -82,13 +83,28 @@ def test_a_function_that_does_not_raise_is_noticed() -> None:
         _probe.run_calls(_Silent(), {"work": "fail", "seconds": 0.01})
 
 
+def _clock(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    """A clock that advances by `step` nanoseconds whenever it is read, whatever the load."""
+    ticks = itertools.count(0, step)
+    monkeypatch.setattr(_probe, "now", lambda: next(ticks))
+
+
 @pytest.mark.parametrize("keep", [False, True])
-def test_arrays_are_warmed_then_timed(keep: bool) -> None:
+def test_arrays_are_warmed_then_timed(keep: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    _clock(monkeypatch, 1_000)
     client = _Client()
     command = {"nbytes": 4_000, "keep": keep, "warm": 3, "seconds": 0.005}
     found = _probe.run_array(client, command)
     assert client.arrays == 3 + found["count"]
     assert found["read_p50"] >= found["p50"]
+
+
+def test_slow_arrays_are_fetched_fewer_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    _clock(monkeypatch, 1_000_000)
+    client = _Client()
+    command = {"nbytes": 4_000, "keep": False, "warm": 3, "seconds": 0.001}
+    assert _probe.run_array(client, command)["count"] == 1
+    assert client.arrays == 2
 
 
 def test_an_array_of_an_earlier_call_is_noticed() -> None:
