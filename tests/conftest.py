@@ -20,6 +20,7 @@ import hypothesis
 import pytest
 
 from seer.providers.agent import cleaning
+from tests.support.turns import turn
 
 # Beside each other: the process that hands out tests to workers has one too, and they inherit its
 # environment. Short, since addresses of sockets are.
@@ -95,6 +96,26 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from tests.scheduling import Groups
 
     return Groups(config, log)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker where it takes turns with the others."""
+    node.workerinput["turns"] = str(_ROOT)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Let tests that use up what the kernel counts per user run alone, if workers share a user.
+
+    The time that a test waits for its turn does not count for its limit.
+    """
+    # Only the workers take turns: a test may run pytest itself.
+    turns: str | None = getattr(item.config, "workerinput", {}).get("turns")
+    if turns is None or os.geteuid() == 0:
+        return (yield)
+    with turn(Path(turns), alone=item.get_closest_marker("alone") is not None):
+        return (yield)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -21,7 +21,7 @@ from tests.execution.readable import copy_environment
 
 from .neighbours import ATTACKS
 
-pytestmark = [pytest.mark.full, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.full, pytest.mark.alone, pytest.mark.timeout(400)]
 
 # A user of this process alone. Other tests, in other workers, also start jails as an ordinary user,
 # and some of them use up what the kernel counts per user. They would make a neighbour here fail, or

@@ -20,7 +20,7 @@ from .readable import copy_environment
 if TYPE_CHECKING:
     from .break_out import Report
 
-pytestmark = [pytest.mark.full, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.full, pytest.mark.alone, pytest.mark.timeout(400)]
 
 # A user of this process alone: tests in other workers use up what the kernel counts per user.
 USER = 50_000 + os.getpid() % 9_000

@@ -63,6 +63,7 @@ def _escaped(report: _Report) -> dict[str, str]:
 
 
 @pytest.mark.full
+@pytest.mark.alone
 def test_exactly_the_stated_attempts_succeed(jail: Jail) -> None:
     report = _attempt(jail.starter, jail.backend)
     weak = {item.name for item in escapes.ATTEMPTS.values() if jail.setting in item.weak}
@@ -73,6 +74,7 @@ def test_exactly_the_stated_attempts_succeed(jail: Jail) -> None:
 
 
 @pytest.mark.full
+@pytest.mark.alone
 @pytest.mark.parametrize("kind", part(["system", "venv", "built", "moved"], ["moved"]))
 def test_no_kind_of_python_brings_anything_of_the_host_along(
     kind: str, jail: Jail, pythons: dict[str, tuple[str, str]]
