@@ -11,6 +11,7 @@ as its own. Everything works as before, but the kernel's mount tables, which wou
 host's disk each folder is, are empty. A shell stays as process 1 to keep the first namespace alive.
 """
 
+import errno
 import os
 import shlex
 import shutil
@@ -346,6 +347,11 @@ def _unconfined(output: str) -> str | None:
 
 
 def _advice(said: str) -> str:
+    if os.strerror(errno.EAGAIN) in said:
+        return (
+            "this user has too many processes for another jail: end some, or wait until other "
+            "sandboxes have ended"
+        )
     if os.geteuid() == 0:
         return (
             "root in a container needs CAP_SYS_ADMIN for it (for example "
