@@ -1,8 +1,9 @@
 """Runs Seer's coroutines from blocking code and from any event loop.
 
 All of Seer's asynchronous work runs on one background event loop, in a thread of its own. Blocking
-methods submit to it with `run_sync`, and their `a`-prefixed twins with `on_loop`. So one object can
-be used both ways, and both work in scripts, in notebooks and inside a running event loop.
+methods submit to it with `run_sync`, and their `a`-prefixed twins with `on_loop` or
+`from_any_loop`. So one object can be used both ways, and both work in scripts, in notebooks and
+inside a running event loop.
 
 A forked process gets a new background loop. Threads do not survive a fork, and the child must not
 touch the parent's loop, because both processes share the descriptor that the loop waits on.
@@ -13,15 +14,17 @@ import atexit
 import errno
 import os
 import threading
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 from weakref import WeakSet
 
 from seer.errors import HostResourceError, SeerError
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 _SHORTAGES = {
@@ -206,6 +209,18 @@ async def on_loop(coroutine: Coroutine[Any, Any, T], *, settle: bool = False) ->
         if settle:
             await ended.wait()
         raise
+
+
+def from_any_loop(
+    function: Callable[P, Coroutine[Any, Any, T]],
+) -> Callable[P, Coroutine[Any, Any, T]]:
+    """Decorates a coroutine function: its body runs on the background loop; see `on_loop`."""
+
+    @wraps(function)
+    async def submitted(*args: P.args, **kwargs: P.kwargs) -> T:
+        return await on_loop(function(*args, **kwargs))
+
+    return submitted
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

@@ -18,7 +18,7 @@ from html import escape
 from typing import ClassVar, Protocol, Self, cast
 
 from seer._ending import Ending, Step, run_all
-from seer._sync import on_loop, run_sync
+from seer._sync import from_any_loop, on_loop, run_sync
 from seer._wiring import open_notebook
 from seer.environment._handles import ModelHandle, RepoHandle
 from seer.environment._snapshots import Snapshot, find_snapshot, take_snapshot
@@ -162,13 +162,11 @@ class Sandbox:
         Raises:
             EndingError: Several steps failed. A single failure is raised unchanged.
         """
-        run_sync(self._terminate())
+        run_sync(self.aterminate())
 
+    @from_any_loop
     async def aterminate(self) -> None:
         """The async version of `terminate`."""
-        await on_loop(self._terminate())
-
-    async def _terminate(self) -> None:
         self._check_process()
         self._ended = True
         await self._end()
@@ -208,13 +206,11 @@ class Sandbox:
 
         It then ends by `timeout`, by `idle_timeout`, or by a later `terminate`.
         """
-        return run_sync(self._detach())
+        return run_sync(self.adetach())
 
+    @from_any_loop
     async def adetach(self) -> str:
         """The async version of `detach`."""
-        return await on_loop(self._detach())
-
-    async def _detach(self) -> str:
         await self.machine.detach()
         return self.sandbox_id
 
@@ -230,24 +226,20 @@ class Sandbox:
             PauseUnsupportedError: The provider cannot; the message says what to do instead.
             SandboxStateError: The sandbox does not run.
         """
-        run_sync(self._pause())
+        run_sync(self.apause())
 
+    @from_any_loop
     async def apause(self) -> None:
         """The async version of `pause`."""
-        await on_loop(self._pause())
-
-    async def _pause(self) -> None:
         await self.machine.pause()
 
     def resume(self) -> None:
         """Continue a paused sandbox. Harmless on a sandbox that runs."""
-        run_sync(self._resume())
+        run_sync(self.aresume())
 
+    @from_any_loop
     async def aresume(self) -> None:
         """The async version of `resume`."""
-        await on_loop(self._resume())
-
-    async def _resume(self) -> None:
         if self.machine.paused:
             await self.machine.resume()
 
@@ -269,15 +261,12 @@ class Sandbox:
         Raises:
             SandboxNotFoundError: It is not running; the message says how it ended, if known.
         """
-        return run_sync(cls._from_id(sandbox_id, provider))
+        return run_sync(cls.afrom_id(sandbox_id, provider=provider))
 
     @classmethod
+    @from_any_loop
     async def afrom_id(cls, sandbox_id: str, *, provider: str = DEFAULT) -> Self:
         """The async version of `from_id`."""
-        return await on_loop(cls._from_id(sandbox_id, provider))
-
-    @classmethod
-    async def _from_id(cls, sandbox_id: str, provider: str) -> Self:
         started = await adopt(sandbox_id, provider=provider, kind=cls._kind)
         sandbox = cls(started.config)
         sandbox._started = started
@@ -397,8 +386,20 @@ class Sandbox:
             SandboxLostError: The sandbox ended while the command ran.
             UserUnsupportedError: The sandbox has one user only.
         """
-        return run_sync(self._exec(cmd, timeout, check, cwd, env, stdin, on_output, user))
+        return run_sync(
+            self.aexec(
+                cmd,
+                timeout=timeout,
+                check=check,
+                cwd=cwd,
+                env=env,
+                stdin=stdin,
+                on_output=on_output,
+                user=user,
+            )
+        )
 
+    @from_any_loop
     async def aexec(
         self,
         cmd: str | Sequence[str],
@@ -412,19 +413,6 @@ class Sandbox:
         user: str | None = None,
     ) -> Output:
         """The async version of `exec`."""
-        return await on_loop(self._exec(cmd, timeout, check, cwd, env, stdin, on_output, user))
-
-    async def _exec(
-        self,
-        cmd: str | Sequence[str],
-        timeout: float | None,
-        check: bool,
-        cwd: str | None,
-        env: Mapping[str, str] | None,
-        stdin: bytes | None,
-        on_output: OnOutput | None,
-        user: str | None,
-    ) -> Output:
         result = await self.machine.exec(
             ["/bin/bash", "-c", cmd] if isinstance(cmd, str) else cmd,
             timeout=timeout,
@@ -449,8 +437,9 @@ class Sandbox:
 
         See `exec` for the arguments, the result and the errors.
         """
-        return run_sync(self._exec_python(code, timeout, check, on_output))
+        return run_sync(self.aexec_python(code, timeout=timeout, check=check, on_output=on_output))
 
+    @from_any_loop
     async def aexec_python(
         self,
         code: str,
@@ -460,11 +449,6 @@ class Sandbox:
         on_output: OnOutput | None = None,
     ) -> Output:
         """The async version of `exec_python`."""
-        return await on_loop(self._exec_python(code, timeout, check, on_output))
-
-    async def _exec_python(
-        self, code: str, timeout: float | None, check: bool, on_output: OnOutput | None
-    ) -> Output:
         machine = self.machine
         # A file, not `-c` or standard input: tracebacks then show source lines, and any size works.
         script = f"{machine.layout.tmp}/exec-{secrets.token_hex(6)}.py"

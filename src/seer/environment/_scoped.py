@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypedDict, Unpack, assert_never, overload
 
 from seer._ending import Step
-from seer._sync import on_loop, run_sync
+from seer._sync import from_any_loop, on_loop, run_sync
 from seer._wiring import OpenServer, open_interface_server
 from seer.console import progress
 from seer.environment._sandbox import Sandbox
@@ -31,7 +31,7 @@ from seer.environment.serving._served import (
 )
 from seer.errors import ConfigError, ProtocolError, SandboxStateError
 from seer.isolation import Mount
-from seer.providers import Network
+from seer.providers import DEFAULT, Network
 from seer.providers._bundle import bundle
 from seer.rpc._bundles import client_bundle, server_bundle
 from seer.rpc.interface._budget import Budget
@@ -102,13 +102,17 @@ class ScopedSandbox(Sandbox):
         await served.stop()
         del self._served[served.name]
 
-    async def _detach(self) -> str:
+    @from_any_loop
+    async def adetach(self) -> str:
+        """The async version of `detach`."""
         await release_interfaces(self.machine, list(self._served.values()))
-        return await super()._detach()
+        return await super().adetach()
 
     @classmethod
-    async def _from_id(cls, sandbox_id: str, provider: str) -> Self:
-        sandbox = await super()._from_id(sandbox_id, provider)
+    @from_any_loop
+    async def afrom_id(cls, sandbox_id: str, *, provider: str = DEFAULT) -> Self:
+        """The async version of `from_id`."""
+        sandbox = await super().afrom_id(sandbox_id, provider=provider)
         try:
             sandbox._served = await find_interfaces(sandbox.machine)
         except BaseException:
@@ -311,13 +315,11 @@ class ScopedSandbox(Sandbox):
             ServeError: The changed file cannot be served; the old version is still served.
             SandboxStateError: No interface of this name is served.
         """
-        run_sync(self._reload(name))
+        run_sync(self.areload(name))
 
+    @from_any_loop
     async def areload(self, name: str) -> None:
         """The async version of `reload`."""
-        await on_loop(self._reload(name))
-
-    async def _reload(self, name: str) -> None:
         await self._find(name).reload()
 
     def scale(self, name: str, replicas: int) -> None:
@@ -337,13 +339,11 @@ class ScopedSandbox(Sandbox):
             ServeError: A new copy could not load the interface; the running copies continue.
             SandboxStateError: No interface of this name is served, or it has no copies.
         """
-        run_sync(self._scale(name, replicas))
+        run_sync(self.ascale(name, replicas))
 
+    @from_any_loop
     async def ascale(self, name: str, replicas: int) -> None:
         """The async version of `scale`."""
-        await on_loop(self._scale(name, replicas))
-
-    async def _scale(self, name: str, replicas: int) -> None:
         check_number("scale(replicas=)", replicas)
         served = self._find(name)
         if served.request.replicas == 1:
@@ -376,8 +376,9 @@ class ScopedSandbox(Sandbox):
             ConfigError: There is no such function or caller, or both are given.
             SandboxStateError: No interface of this name is served.
         """
-        run_sync(self._set_budget(name, budget, function, caller))
+        run_sync(self.aset_budget(name, budget, function=function, caller=caller))
 
+    @from_any_loop
     async def aset_budget(
         self,
         name: str,
@@ -387,11 +388,6 @@ class ScopedSandbox(Sandbox):
         caller: str | None = None,
     ) -> None:
         """The async version of `set_budget`."""
-        await on_loop(self._set_budget(name, budget, function, caller))
-
-    async def _set_budget(
-        self, name: str, budget: Budget, function: str | None, caller: str | None
-    ) -> None:
         served = self._find(name)
         check_budget("set_budget(budget=)", budget)
         if function is not None and caller is not None:

@@ -14,7 +14,7 @@ from pathlib import Path, PurePath
 from typing import Any, ClassVar, Literal, Self
 
 from seer._ending import Ending, run_all
-from seer._sync import calling_loop, on_loop, run_sync
+from seer._sync import calling_loop, from_any_loop, on_loop, run_sync
 from seer._wiring import OpenServer, open_session_server
 from seer.errors import SandboxStateError
 from seer.execution._capture import OnOutput
@@ -110,11 +110,17 @@ class Session(ABC):
         Raises:
             SandboxStateError: The session is closed.
         """
-        return run_sync(self._open_server())
+        return run_sync(self.amcp_config())
 
+    @from_any_loop
     async def amcp_config(self) -> dict[str, dict[str, Any]]:
         """Like `mcp_config`."""
-        return await on_loop(self._open_server())
+        self._check_open()
+        if self._machines.runs_nothing:
+            return _recorded_server(self.name)
+        if self._server is None:
+            self._server = await open_session_server(self)
+        return self._server.mcp_config
 
     @property
     def open_mcp_config(self) -> dict[str, dict[str, Any]]:
@@ -153,8 +159,9 @@ class Session(ABC):
             SandboxStateError: The session is closed.
             StartError: A kernel was needed and did not start.
         """
-        return run_sync(self._exec(code, timeout, on_output))
+        return run_sync(self.aexec(code, timeout=timeout, on_output=on_output))
 
+    @from_any_loop
     async def aexec(
         self,
         code: str,
@@ -163,14 +170,17 @@ class Session(ABC):
         on_output: OnOutput | None = None,
     ) -> ExecutionResult:
         """Like `exec`. Cancelling it interrupts the code."""
-        return await on_loop(self._exec(code, timeout, on_output))
+        self._check_runs()
+        execution = self._turns.submit(code, timeout=timeout, on_output=on_output)
+        return await self._turns.complete(execution)
 
     def submit(
         self, code: str, *, timeout: float | None = None, on_output: OnOutput | None = None
     ) -> str:
         """Put code in the queue and return its result's id at once; see `result`."""
-        return run_sync(self._submit(code, timeout, on_output))
+        return run_sync(self.asubmit(code, timeout=timeout, on_output=on_output))
 
+    @from_any_loop
     async def asubmit(
         self,
         code: str,
@@ -179,7 +189,8 @@ class Session(ABC):
         on_output: OnOutput | None = None,
     ) -> str:
         """Like `submit`."""
-        return await on_loop(self._submit(code, timeout, on_output))
+        self._check_runs()
+        return self._turns.submit(code, timeout=timeout, on_output=on_output).result_id
 
     def result(self, result_id: str, *, wait: float | None = 0.0) -> ExecutionResult:
         """The result of an execution, or its state so far.
@@ -199,11 +210,12 @@ class Session(ABC):
 
     def result_ids(self) -> list[str]:
         """The ids of all results that are kept, oldest first."""
-        return run_sync(self._result_ids())
+        return run_sync(self.aresult_ids())
 
+    @from_any_loop
     async def aresult_ids(self) -> list[str]:
         """Like `result_ids`."""
-        return await on_loop(self._result_ids())
+        return [execution.result_id for execution in self._turns.all]
 
     def read_output(self, result_id: str, *, offset: int = 0, length: int = 20_000) -> str:
         """A part of everything an execution printed, by byte offset.
@@ -211,11 +223,14 @@ class Session(ABC):
         Raises:
             LookupError: No result has this id.
         """
-        return run_sync(self._read_output(result_id, offset, length))
+        return run_sync(self.aread_output(result_id, offset=offset, length=length))
 
+    @from_any_loop
     async def aread_output(self, result_id: str, *, offset: int = 0, length: int = 20_000) -> str:
         """Like `read_output`."""
-        return await on_loop(self._read_output(result_id, offset, length))
+        if offset < 0 or not 0 < length <= 4 * 1024 * 1024:
+            raise ValueError(f"offset={offset!r}, length={length!r}: want 0 <= offset, 0 < length")
+        return self._turns.find(result_id).capture.transcript.read(offset, length)
 
     def read_file(self, path: str) -> bytes:
         """Read a file of the workspace.
@@ -225,11 +240,13 @@ class Session(ABC):
         Raises:
             RemoteFileError: With the errno.
         """
-        return run_sync(self._read_file(path))
+        return run_sync(self.aread_file(path))
 
+    @from_any_loop
     async def aread_file(self, path: str) -> bytes:
         """Like `read_file`."""
-        return await on_loop(self._read_file(path))
+        self._check_open()
+        return await (await self._machines.prepared()).machine.read_file(path)
 
     def write_file(self, path: str, data: bytes) -> None:
         """Write a file of the workspace; folders are made.
@@ -237,11 +254,13 @@ class Session(ABC):
         Raises:
             RemoteFileError: With the errno.
         """
-        run_sync(self._write_file(path, data))
+        run_sync(self.awrite_file(path, data))
 
+    @from_any_loop
     async def awrite_file(self, path: str, data: bytes) -> None:
         """Like `write_file`."""
-        await on_loop(self._write_file(path, data))
+        self._check_open()
+        await (await self._machines.prepared()).machine.write_file(path, data)
 
     def interrupt(self, result_id: str | None = None) -> bool:
         """Stop the running execution, or the one with this id; False when there is none.
@@ -260,11 +279,15 @@ class Session(ABC):
         Raises:
             SandboxStateError: The session is closed.
         """
-        run_sync(self._restart())
+        run_sync(self.arestart())
 
+    @from_any_loop
     async def arestart(self) -> None:
         """Like `restart`."""
-        await on_loop(self._restart())
+        self._check_open()
+        await self._turns.kill_running()
+        async with self._turns.turn:
+            await self._begin_afresh()
 
     def close(self) -> None:
         """End the session and all that runs in it.
@@ -274,11 +297,15 @@ class Session(ABC):
         Raises:
             EndingError: Several steps failed; a single failure is raised as it is.
         """
-        run_sync(self._close())
+        run_sync(self.aclose())
 
+    @from_any_loop
     async def aclose(self) -> None:
         """Like `close`."""
-        await on_loop(self._close())
+        self._check_process()
+        self._closed = True
+        _open.pop(self.session_id, None)
+        await self._end()
 
     def abandon(self) -> None:
         """Remove the session's own files without ending it in order.
@@ -353,18 +380,7 @@ class Session(ABC):
         """Close when its sandbox ends, or the last sandbox that served one of its libraries."""
         self._gates.discard(id(owner))
         if owner is self._machines.sandbox or (self.workspace.libraries and not self._gates):
-            await self._close()
-
-    async def _exec(
-        self, code: str, limit: float | None, on_output: OnOutput | None
-    ) -> ExecutionResult:
-        self._check_runs()
-        execution = self._turns.submit(code, timeout=limit, on_output=on_output)
-        return await self._turns.complete(execution)
-
-    async def _submit(self, code: str, limit: float | None, on_output: OnOutput | None) -> str:
-        self._check_runs()
-        return self._turns.submit(code, timeout=limit, on_output=on_output).result_id
+            await self.aclose()
 
     def _check_runs(self) -> None:
         self._check_open()
@@ -373,34 +389,6 @@ class Session(ABC):
                 "this session is replayed: only recorded tool calls of agents can be answered; code"
                 " that the program itself ran is not recorded"
             )
-
-    async def _read_output(self, result_id: str, offset: int, length: int) -> str:
-        if offset < 0 or not 0 < length <= 4 * 1024 * 1024:
-            raise ValueError(f"offset={offset!r}, length={length!r}: want 0 <= offset, 0 < length")
-        return self._turns.find(result_id).capture.transcript.read(offset, length)
-
-    async def _result_ids(self) -> list[str]:
-        return [execution.result_id for execution in self._turns.all]
-
-    async def _read_file(self, path: str) -> bytes:
-        self._check_open()
-        return await (await self._machines.prepared()).machine.read_file(path)
-
-    async def _write_file(self, path: str, data: bytes) -> None:
-        self._check_open()
-        await (await self._machines.prepared()).machine.write_file(path, data)
-
-    async def _restart(self) -> None:
-        self._check_open()
-        await self._turns.kill_running()
-        async with self._turns.turn:
-            await self._begin_afresh()
-
-    async def _close(self) -> None:
-        self._check_process()
-        self._closed = True
-        _open.pop(self.session_id, None)
-        await self._end()
 
     async def _run_ending_steps(self) -> None:
         self._turns.refuse_more()
@@ -426,14 +414,6 @@ class Session(ABC):
         self._check_process()
         if self._closed:
             raise SandboxStateError(f"session {self.name!r} is closed; create another one")
-
-    async def _open_server(self) -> dict[str, dict[str, Any]]:
-        self._check_open()
-        if self._machines.runs_nothing:
-            return _recorded_server(self.name)
-        if self._server is None:
-            self._server = await open_session_server(self)
-        return self._server.mcp_config
 
 
 def _recorded_server(name: str) -> dict[str, dict[str, Any]]:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from seer._sync import on_loop, run_sync
+from seer._sync import from_any_loop, on_loop, run_sync
 from seer.environment import ModelHandle
 from seer.errors import ConfigError, SandboxLostError
 from seer.execution._capture import OnOutput
@@ -78,23 +78,44 @@ class NotebookSession(KernelSession):
             MissingExtraError: The extra `notebook` is not installed.
             StartError: The server did not start.
         """
-        return run_sync(self._jupyter_url())
+        return run_sync(self.ajupyter_url())
 
+    @from_any_loop
     async def ajupyter_url(self) -> str:
         """Like `jupyter_url`."""
-        return await on_loop(self._jupyter_url())
+        async with self._server_lock:
+            self._check_open()
+            server = self._store.server
+            if server is None or not server.is_alive:
+                if server is not None:
+                    await self._store.drop(server)
+                server = await JupyterServer.start(
+                    self._private.folder(f"jupyter-{secrets.token_hex(3)}"),
+                    self._store.file,
+                    key=self._signer.key,
+                    connect=self._connect_kernel,
+                    on_event=self._on_event,
+                )
+                self._store.server = server
+        return server.url
 
     # --- cells ----------------------------------------------------------------------------------
 
     def add_cell(self, source: str, *, markdown: bool = False, index: int | None = None) -> str:
         """Add a cell without running it, and return its id; at the end unless `index` is given."""
-        return run_sync(self._add_cell(source, markdown=markdown, index=index))
+        return run_sync(self.aadd_cell(source, markdown=markdown, index=index))
 
+    @from_any_loop
     async def aadd_cell(
         self, source: str, *, markdown: bool = False, index: int | None = None
     ) -> str:
         """Like `add_cell`."""
-        return await on_loop(self._add_cell(source, markdown=markdown, index=index))
+        self._check_open()
+        check_text(source)
+        cell_id = secrets.token_hex(4)
+        cell = new_cell(cell_id, source, markdown=markdown)
+        await self._store.edit(Edit(kind="insert", index=index, cell=cell))
+        return cell_id
 
     def run_cell(
         self, cell_id: str, *, timeout: float | None = None, on_output: OnOutput | None = None
@@ -104,8 +125,9 @@ class NotebookSession(KernelSession):
         Raises:
             LookupError: There is no such cell.
         """
-        return run_sync(self._run_cell(cell_id, timeout, on_output))
+        return run_sync(self.arun_cell(cell_id, timeout=timeout, on_output=on_output))
 
+    @from_any_loop
     async def arun_cell(
         self,
         cell_id: str,
@@ -114,8 +136,10 @@ class NotebookSession(KernelSession):
         on_output: OnOutput | None = None,
     ) -> ExecutionResult:
         """Like `run_cell`."""
-        return await on_loop(self._run_cell(cell_id, timeout, on_output))
+        result_id = await self.asubmit_cell(cell_id, timeout=timeout, on_output=on_output)
+        return await self._turns.complete(self._turns.find(result_id))
 
+    @from_any_loop
     async def asubmit_cell(
         self,
         cell_id: str,
@@ -124,7 +148,12 @@ class NotebookSession(KernelSession):
         on_output: OnOutput | None = None,
     ) -> str:
         """Put a cell in the queue and return its result's id at once."""
-        return await on_loop(self._submit_cell(cell_id, timeout, on_output))
+        self._check_runs()
+        cells = await self.acells()
+        if cells[_index(cells, cell_id)].kind != "code":
+            raise ValueError(f"cell {cell_id!r} is text and cannot be run")
+        execution = self._turns.submit("", timeout=timeout, on_output=on_output, cell=cell_id)
+        return execution.result_id
 
     def edit_cell(self, cell_id: str, source: str) -> None:
         """Replace a cell's source. Its outputs stay until it runs.
@@ -132,11 +161,13 @@ class NotebookSession(KernelSession):
         Raises:
             LookupError: There is no such cell.
         """
-        run_sync(self._edit_cell(cell_id, source))
+        run_sync(self.aedit_cell(cell_id, source))
 
+    @from_any_loop
     async def aedit_cell(self, cell_id: str, source: str) -> None:
         """Like `edit_cell`."""
-        await on_loop(self._edit_cell(cell_id, source))
+        check_text(source)
+        await self._store.edit(Edit(kind="source", cell_id=cell_id, source=source))
 
     def delete_cell(self, cell_id: str) -> None:
         """Remove a cell.
@@ -164,21 +195,23 @@ class NotebookSession(KernelSession):
 
     def cells(self) -> list[CellInfo]:
         """All cells in their present state, including those that a person wrote."""
-        return run_sync(self._cells())
+        return run_sync(self.acells())
 
+    @from_any_loop
     async def acells(self) -> list[CellInfo]:
         """Like `cells`."""
-        return await on_loop(self._cells())
+        notebook = await self._store.read()
+        return [CellInfo.from_cell(cell) for cell in notebook["cells"]]
 
     # --- what every session does ----------------------------------------------------------------
 
     async def _run(self, execution: Execution) -> Status:
         if execution.cell:
-            cells = await self._cells()
+            cells = await self.acells()
             source = cells[_index(cells, execution.cell)].source
             execution.code = source.encode(errors="replace").decode()
         else:
-            execution.cell = await self._add_cell(execution.code, markdown=False, index=None)
+            execution.cell = await self.aadd_cell(execution.code)
         execution.extra["cell_id"] = execution.cell
         saving = asyncio.create_task(self._save_while_running(execution))
         try:
@@ -229,38 +262,6 @@ class NotebookSession(KernelSession):
 
     # --- the machinery --------------------------------------------------------------------------
 
-    async def _add_cell(self, source: str, *, markdown: bool, index: int | None) -> str:
-        self._check_open()
-        check_text(source)
-        cell_id = secrets.token_hex(4)
-        cell = new_cell(cell_id, source, markdown=markdown)
-        await self._store.edit(Edit(kind="insert", index=index, cell=cell))
-        return cell_id
-
-    async def _edit_cell(self, cell_id: str, source: str) -> None:
-        check_text(source)
-        await self._store.edit(Edit(kind="source", cell_id=cell_id, source=source))
-
-    async def _submit_cell(
-        self, cell_id: str, limit: float | None, on_output: OnOutput | None
-    ) -> str:
-        self._check_runs()
-        cells = await self._cells()
-        if cells[_index(cells, cell_id)].kind != "code":
-            raise ValueError(f"cell {cell_id!r} is text and cannot be run")
-        execution = self._turns.submit("", timeout=limit, on_output=on_output, cell=cell_id)
-        return execution.result_id
-
-    async def _run_cell(
-        self, cell_id: str, limit: float | None, on_output: OnOutput | None
-    ) -> ExecutionResult:
-        result_id = await self._submit_cell(cell_id, limit, on_output)
-        return await self._turns.complete(self._turns.find(result_id))
-
-    async def _cells(self) -> list[CellInfo]:
-        notebook = await self._store.read()
-        return [CellInfo.from_cell(cell) for cell in notebook["cells"]]
-
     async def _save_while_running(self, execution: Execution) -> None:
         """Save the output of a running cell now and then, so that a person sees it."""
         saved = 0
@@ -288,23 +289,6 @@ class NotebookSession(KernelSession):
         except LookupError:
             capture.note("the cell was deleted while it ran, so its output is not in the notebook")
 
-    async def _jupyter_url(self) -> str:
-        async with self._server_lock:
-            self._check_open()
-            server = self._store.server
-            if server is None or not server.is_alive:
-                if server is not None:
-                    await self._store.drop(server)
-                server = await JupyterServer.start(
-                    self._private.folder(f"jupyter-{secrets.token_hex(3)}"),
-                    self._store.file,
-                    key=self._signer.key,
-                    connect=self._connect_kernel,
-                    on_event=self._on_event,
-                )
-                self._store.server = server
-        return server.url
-
     async def _connect_kernel(self, number: int) -> Channel:
         if self._kernel is None or self._kernel.death is not None:
             raise SandboxLostError("the kernel is not running")
@@ -316,7 +300,7 @@ class NotebookSession(KernelSession):
         if event == "interrupt" and self._kernel is not None:
             await self._kernel.interrupt()
         elif event == "restart":
-            await self._restart()
+            await self.arestart()
             async with self._turns.turn:
                 await self._living_kernel()
 

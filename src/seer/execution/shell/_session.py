@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from seer._sync import on_loop, run_sync
+from seer._sync import from_any_loop, on_loop, run_sync
 from seer.errors import RemoteFileError, SandboxLostError, SandboxStateError
 from seer.execution._capture import Capture, OnOutput
 from seer.execution._machine import MEMORY, Isolation, JailOptions, PreparedMachine, SandboxLike
@@ -53,8 +53,9 @@ class CliSession(Session):
         It starts from the shell's present state and does not change it. `result` and `read_output`
         show its state, and `interrupt(id)` stops it.
         """
-        return run_sync(self._start_job(command, timeout, on_output))
+        return run_sync(self.astart_job(command, timeout=timeout, on_output=on_output))
 
+    @from_any_loop
     async def astart_job(
         self,
         command: str,
@@ -63,15 +64,20 @@ class CliSession(Session):
         on_output: OnOutput | None = None,
     ) -> str:
         """Like `start_job`."""
-        return await on_loop(self._start_job(command, timeout, on_output))
+        self._check_runs()
+        execution = self._turns.submit(
+            command, timeout=timeout, on_output=on_output, background=True
+        )
+        return execution.result_id
 
     def jobs(self) -> list[ExecutionResult]:
         """All background jobs whose results are still kept, oldest first."""
-        return run_sync(self._jobs())
+        return run_sync(self.ajobs())
 
+    @from_any_loop
     async def ajobs(self) -> list[ExecutionResult]:
         """Like `jobs`."""
-        return await on_loop(self._jobs())
+        return [e.result() for e in self._turns.all if e.background]
 
     def open_terminal(
         self, command: str = "bash", *, rows: int = 24, columns: int = 80
@@ -81,13 +87,29 @@ class CliSession(Session):
         Raises:
             SandboxLostError: The machine is gone.
         """
-        return run_sync(self._open_terminal(command, rows, columns))
+        return run_sync(self.aopen_terminal(command, rows=rows, columns=columns))
 
+    @from_any_loop
     async def aopen_terminal(
         self, command: str = "bash", *, rows: int = 24, columns: int = 80
     ) -> Terminal:
         """Like `open_terminal`."""
-        return await on_loop(self._open_terminal(command, rows, columns))
+        self._check_runs()
+        if len(self._terminals) >= _TERMINALS:
+            raise SandboxStateError(f"{_TERMINALS} terminals are open already; close some")
+        prepared = await self._machines.prepared()
+        self._terminal_count += 1
+        terminal_id = f"t{self._terminal_count}"
+        terminal = await Terminal.start(
+            terminal_id,
+            prepared.machine,
+            await self._argv(prepared, command, keep=False),
+            env={**_environment(prepared), "TERM": "xterm"},
+            size=(rows, columns),
+            on_close=lambda: self._terminals.pop(terminal_id, None),
+        )
+        self._terminals[terminal_id] = terminal
+        return terminal
 
     def terminal(self, terminal_id: str) -> Terminal:
         """An open terminal, by its id.
@@ -182,34 +204,6 @@ class CliSession(Session):
         )
 
     # --- the machinery --------------------------------------------------------------------------
-
-    async def _start_job(
-        self, command: str, limit: float | None, on_output: OnOutput | None
-    ) -> str:
-        self._check_runs()
-        execution = self._turns.submit(command, timeout=limit, on_output=on_output, background=True)
-        return execution.result_id
-
-    async def _jobs(self) -> list[ExecutionResult]:
-        return [e.result() for e in self._turns.all if e.background]
-
-    async def _open_terminal(self, command: str, rows: int, columns: int) -> Terminal:
-        self._check_runs()
-        if len(self._terminals) >= _TERMINALS:
-            raise SandboxStateError(f"{_TERMINALS} terminals are open already; close some")
-        prepared = await self._machines.prepared()
-        self._terminal_count += 1
-        terminal_id = f"t{self._terminal_count}"
-        terminal = await Terminal.start(
-            terminal_id,
-            prepared.machine,
-            await self._argv(prepared, command, keep=False),
-            env={**_environment(prepared), "TERM": "xterm"},
-            size=(rows, columns),
-            on_close=lambda: self._terminals.pop(terminal_id, None),
-        )
-        self._terminals[terminal_id] = terminal
-        return terminal
 
     async def _argv(self, prepared: PreparedMachine, command: str, *, keep: bool) -> Sequence[str]:
         base = f"{prepared.machine.layout.run}/{self.session_id}-state{self._states}"

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 
-from seer._sync import on_loop, run_sync
+from seer._sync import from_any_loop, on_loop, run_sync
 from seer.errors import SandboxLostError, SandboxStateError
 from seer.providers import Machine, Process, TerminalSize
 
@@ -52,11 +52,14 @@ class Terminal:
         Raises:
             SandboxStateError: The program has ended.
         """
-        run_sync(self._write(text))
+        run_sync(self.awrite(text))
 
+    @from_any_loop
     async def awrite(self, text: str) -> None:
         """Like `write`."""
-        await on_loop(self._write(text))
+        if self._exit_code is not None:
+            raise SandboxStateError(f"the program of terminal {self.terminal_id!r} has ended")
+        await self._process.write(text.encode(errors="surrogateescape"))
 
     def read(self, *, wait: float = 1.0, quiet: float = 0.2) -> str:
         """The program's output since the last read.
@@ -65,39 +68,11 @@ class Terminal:
             wait: Seconds to wait for the first output.
             quiet: Seconds without further output after which this returns.
         """
-        return run_sync(self._read(wait, quiet))
+        return run_sync(self.aread(wait=wait, quiet=quiet))
 
+    @from_any_loop
     async def aread(self, *, wait: float = 1.0, quiet: float = 0.2) -> str:
         """Like `read`."""
-        return await on_loop(self._read(wait, quiet))
-
-    def resize(self, rows: int, columns: int) -> None:
-        """Change the terminal's size."""
-        run_sync(self._process.resize(_size(rows, columns)))
-
-    async def aresize(self, rows: int, columns: int) -> None:
-        """Like `resize`."""
-        await on_loop(self._process.resize(_size(rows, columns)))
-
-    @property
-    def exit_code(self) -> int | None:
-        """The program's exit code; None while it runs."""
-        return self._exit_code
-
-    def close(self) -> None:
-        """Hang up the terminal and kill the program. Closing twice is harmless."""
-        run_sync(self._close())
-
-    async def aclose(self) -> None:
-        """Like `close`."""
-        await on_loop(self._close())
-
-    async def _write(self, text: str) -> None:
-        if self._exit_code is not None:
-            raise SandboxStateError(f"the program of terminal {self.terminal_id!r} has ended")
-        await self._process.write(text.encode(errors="surrogateescape"))
-
-    async def _read(self, wait: float, quiet: float) -> str:
         pause = wait
         while self._exit_code is None:
             self._news.clear()
@@ -118,6 +93,35 @@ class Terminal:
         )
         return mark + data.decode(errors="replace")
 
+    def resize(self, rows: int, columns: int) -> None:
+        """Change the terminal's size."""
+        run_sync(self._process.resize(_size(rows, columns)))
+
+    async def aresize(self, rows: int, columns: int) -> None:
+        """Like `resize`."""
+        await on_loop(self._process.resize(_size(rows, columns)))
+
+    @property
+    def exit_code(self) -> int | None:
+        """The program's exit code; None while it runs."""
+        return self._exit_code
+
+    def close(self) -> None:
+        """Hang up the terminal and kill the program. Closing twice is harmless."""
+        run_sync(self.aclose())
+
+    @from_any_loop
+    async def aclose(self) -> None:
+        """Like `close`."""
+        self._on_close()
+        with contextlib.suppress(SandboxLostError):
+            await self._process.kill()
+            await self._process.close()
+        self._reader.cancel()
+        await asyncio.gather(self._reader, return_exceptions=True)
+        if self._exit_code is None:
+            self._exit_code = -9
+
     async def _read_process(self) -> None:
         code = -9
         with contextlib.suppress(SandboxLostError):
@@ -131,16 +135,6 @@ class Terminal:
             code = await self._process.wait()
         self._exit_code = code
         self._news.set()
-
-    async def _close(self) -> None:
-        self._on_close()
-        with contextlib.suppress(SandboxLostError):
-            await self._process.kill()
-            await self._process.close()
-        self._reader.cancel()
-        await asyncio.gather(self._reader, return_exceptions=True)
-        if self._exit_code is None:
-            self._exit_code = -9
 
 
 def _size(rows: int, columns: int) -> TerminalSize:
