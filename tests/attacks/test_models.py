@@ -1,9 +1,5 @@
-"""Model repositories that contain code, or names that lead to other files.
+"""Model repositories that contain code, or names that lead to other files."""
 
-It prepares models itself, because the attack ends before a machine starts.
-"""
-
-import asyncio
 import json
 import os
 import pickle
@@ -13,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from seer.environment import ExecutionMode, ModelConfig, Sandbox, SandboxConfig
-from seer.environment.prepare._preparer import LocalPreparer
-from seer.errors import ModelError
+from seer.errors import ModelError, StartError
 from tests.support.hub import LoopbackHub
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
@@ -116,8 +111,10 @@ def test_a_model_of_the_hub_has_names_that_climb(
         found = hub.find(NAME)
         assert found is not None
         found.files[name.replace("/ROOT", str(root))] = published / "config.json"
-        with pytest.raises(ModelError):
-            asyncio.run(LocalPreparer().models([ModelConfig(NAME)]))
+        settings = SandboxConfig(gpu=None, provider="local", models=[ModelConfig(NAME)])
+        with pytest.raises(StartError) as refused:
+            Sandbox(settings).start()
+        assert isinstance(refused.value.__cause__, ModelError)
     snapshots = tmp_path / "hf/hub/models--acme--quiet-otter/snapshots"
     strays = [
         path

@@ -1,7 +1,4 @@
-"""Libraries: their sources, what they refuse, and the docs from their code.
-
-It tests the parser's retry itself, which needs a failing `ast.parse`.
-"""
+"""Libraries: their sources, what they refuse, and the docs from their code."""
 
 import ast
 from pathlib import Path
@@ -10,7 +7,6 @@ import pytest
 
 from seer.errors import ConfigError
 from seer.workspace import Library
-from seer.workspace._docs import parse_module
 
 HELPERS = '''
 """Small helpers."""
@@ -210,7 +206,8 @@ def test_a_fault_of_the_parser_while_others_parse_is_not_the_sources(
         return parse(source, filename)
 
     monkeypatch.setattr(ast, "parse", sometimes)
-    assert isinstance(parse_module("files", "a.py", b"x = 1"), ast.Module)
+    assert Library(name="a", files={"a.py": b"x = 1"}).files
+    assert not faults
     faults.append("another fault")
     with pytest.raises(SystemError, match="another fault"):
-        parse_module("files", "a.py", b"x = 1")
+        Library(name="a", files={"a.py": b"x = 1"})
