@@ -14,7 +14,7 @@ import pytest
 from seer.errors import HostUnreachableError, SandboxLostError
 from seer.providers.remote.controller._code_archive import code_archive
 from seer.providers.remote.controller._link import Link, Ran, Wire
-from seer.providers.remote.controller._session import Session
+from seer.providers.remote.controller._session import RemoteSession
 
 pytestmark = pytest.mark.full
 
@@ -160,8 +160,8 @@ async def link() -> AsyncGenerator[LocalLink]:
     await made.close()
 
 
-async def _opened(host: Host, link: LocalLink) -> Session:
-    session = Session(link, str(host.folder / "porter.sock"), lease=LEASE)
+async def _opened(host: Host, link: LocalLink) -> RemoteSession:
+    session = RemoteSession(link, str(host.folder / "porter.sock"), lease=LEASE)
     await session.start()
     return session
 
@@ -230,7 +230,7 @@ async def test_a_session_that_is_cut_for_too_long_ends_on_both_sides(
 
 async def test_a_stranger_cannot_resume_a_session(host: Host, link: LocalLink) -> None:
     session = await _opened(host, link)
-    other = Session(link, str(host.folder / "porter.sock"), lease=LEASE)
+    other = RemoteSession(link, str(host.folder / "porter.sock"), lease=LEASE)
     await other.start()
     other_reader, other_writer = await other.open("steward", asyncio.StreamReaderProtocol)
     other_writer.write(b"mine")

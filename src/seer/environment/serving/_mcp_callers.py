@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from seer.environment.serving._served import Caller, Served
+from seer.environment.serving._served import CallerSocket, Served
 from seer.rpc.interface._schema import Schema
 
 
@@ -25,7 +25,7 @@ class McpCaller:
         """All its functions."""
         return self.gate.schema
 
-    async def open_caller(self, label: str) -> Caller:
+    async def open_caller(self, label: str) -> CallerSocket:
         """Open the MCP server's caller."""
         made = await self.gate.open_caller(label)
         self.caller = made.name

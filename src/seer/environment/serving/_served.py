@@ -54,7 +54,7 @@ GATE_FILES = "/seer/gate"
 _LAST_LINES = 50
 
 
-class Caller:
+class CallerSocket:
     """One caller's socket on this host (a `seer.workspace` gate socket)."""
 
     def __init__(self, name: str, host_socket: HostSocket, control: GateControl) -> None:
@@ -157,7 +157,7 @@ class Served:
         """See `seer.workspace.Gate`."""
         return bool(self.request.hidden)
 
-    async def open_caller(self, label: str) -> Caller:
+    async def open_caller(self, label: str) -> CallerSocket:
         """Make a new caller, with a socket of its own.
 
         Args:
@@ -170,7 +170,7 @@ class Served:
         # Short, because tools such as curl accept paths of at most 107 bytes.
         socket = f"{self.folder}/{secrets.token_hex(4)}.sock"
         await self.control.add_caller(name, socket, budget=self.request.caller_budget)
-        return Caller(name, await self._machine.reach(socket), self.control)
+        return CallerSocket(name, await self._machine.reach(socket), self.control)
 
     def add_dependent(self, dependent: Dependent) -> None:
         """Register an object whose `owner_ends` is called before the interface ends."""

@@ -1,8 +1,8 @@
 """A link: what a provider must be able to do with a remote host.
 
 A link holds the provider's credentials and encrypts, and the layers above need not know how. It may
-break at any time. `Session` keeps what must survive that. Every method connects first if there is
-no connection.
+break at any time. `RemoteSession` keeps what must survive that. Every method connects first if
+there is no connection.
 """
 
 from abc import ABC, abstractmethod

@@ -15,7 +15,7 @@ from seer.providers.client._machine import (
     SupervisedMachine,
 )
 from seer.providers.local._record import LocalRecord
-from seer.providers.remote.controller._session import Session
+from seer.providers.remote.controller._session import RemoteSession
 
 if TYPE_CHECKING:
     from seer.providers.remote.controller._host import RemoteHost
@@ -28,7 +28,7 @@ _PAUSES = (0.2, 0.5, 1.0)
 class RemoteRoute(Route):
     """Reaches a steward over the streams of a session with its host."""
 
-    def __init__(self, host: "RemoteHost", session: Session, machine_id: str) -> None:
+    def __init__(self, host: "RemoteHost", session: RemoteSession, machine_id: str) -> None:
         self._host = host
         self._session = session
         self._id = machine_id
@@ -69,7 +69,7 @@ class RemoteMachine(SupervisedMachine):
         host: "RemoteHost",
         record: LocalRecord,
         keeper: KeeperClient,
-        session: Session,
+        session: RemoteSession,
     ) -> None:
         self._host = host
         self._session = session
@@ -100,7 +100,7 @@ class RemoteMachine(SupervisedMachine):
             HostUnreachableError: The connection broke.
             SandboxLostError: It has ended.
         """
-        session = Session(host.link, session_socket, lease=record.lease, gates=gates or {})
+        session = RemoteSession(host.link, session_socket, lease=record.lease, gates=gates or {})
         await session.start()
         keeper: KeeperClient | None = None
         try:

@@ -37,7 +37,7 @@ def _now() -> float:
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
-class Session:
+class RemoteSession:
     """All streams of this controller to one machine."""
 
     def __init__(
@@ -310,7 +310,7 @@ class Session:
 class _Attempt:
     """One wire: first the attempt to attach, then a source of frames."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: RemoteSession) -> None:
         self._session = session
         self._splitter = frames.Splitter()
         self._held: list[tuple[int, int, bytes]] | None = []
