@@ -470,7 +470,7 @@ async def test_a_server_that_cannot_be_opened_leaves_no_caller_at_the_gate(
     closed: list[str] = []
 
     class Socket:
-        address = ""
+        name = address = ""
 
         async def aclose(self) -> None:
             closed.append("socket")

@@ -15,7 +15,6 @@ from seer.console import progress
 from seer.environment._sandbox import Sandbox
 from seer.environment.config._config import SandboxConfig
 from seer.environment.serving._description import InterfaceDescription, InterfaceUsage, describe
-from seer.environment.serving._mcp_callers import McpCaller, remember_mcp_server
 from seer.environment.serving._request import (
     ServeRequest,
     Tracebacks,
@@ -298,10 +297,8 @@ class ScopedSandbox(Sandbox):
         if expose_as == "skill":
             return Skill.from_markdown(render_skill(schema))
         if expose_as == "mcp":
-            behind = McpCaller(served)
-            server = await open_interface_server(behind)
+            server = await open_interface_server(served)
             self._mcp_servers.append(server)
-            remember_mcp_server(server.mcp_config, behind)
             return server.mcp_config
         assert_never(expose_as)
 

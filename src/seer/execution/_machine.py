@@ -100,7 +100,7 @@ class MachineSource(ABC):
     @property
     def callers(self) -> dict[str, str]:
         """The name of this session in the record of each served library's gate."""
-        return {library: getattr(caller, "name", "") for library, caller in self._callers.items()}
+        return {library: caller.name for library, caller in self._callers.items()}
 
     def about(self) -> dict[str, Any]:
         """The limits and the machine of the session, as plain data for the records of runs."""

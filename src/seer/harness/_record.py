@@ -10,7 +10,6 @@ from typing import Any
 
 from seer._redact import is_secret_name, register_secrets
 from seer._settings import dotenv_file, read_dotenv
-from seer.environment.serving._mcp_callers import gates_behind
 from seer.errors import RecordError, SeerError
 from seer.events import Event, FinishReason, RunFinished
 from seer.events._events import raw_json
@@ -22,6 +21,7 @@ from seer.runs import Run, RunRecord, runs_root
 from seer.runs._gate_calls import CallCollector, Followed, ToolCalls
 from seer.runs._info import Program, RunInfo
 from seer.runs.export._tracing import Tracing
+from seer.tools._sets import InterfaceTools
 
 logger = logging.getLogger(__name__)
 
@@ -220,9 +220,9 @@ def _gates(session: SessionLike | None, servers: Sequence[ServerSpec]) -> list[F
         gate: Any = library.gate
         if hasattr(gate, "follow"):
             reached[id(gate)] = (gate, set())
-    commands = [[spec.command, *spec.args] for spec in servers]
-    for gate, caller in gates_behind(commands):
-        reached.setdefault(id(gate), (gate, set()))[1].add(caller)
+    for tools in (spec.tools for spec in servers):
+        if isinstance(tools, InterfaceTools):
+            reached.setdefault(id(tools.gate), (tools.gate, set()))[1].add(tools.caller)
     return [
         Followed(
             gate, _callers(gate.name, through_tools, session), prefix=f"{gate.name}-in-a-script-"

@@ -7,6 +7,7 @@ import hashlib
 import shutil
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -40,6 +41,15 @@ class ServedInterface(Protocol):
         ...
 
 
+@dataclass(frozen=True, kw_only=True)
+class InterfaceTools(ToolSet):
+    """The functions of a served interface. Together they are one caller of its gate."""
+
+    gate: ServedInterface
+    caller: str
+    """The caller's name in the gate's record."""
+
+
 def session_tools(session: Session) -> ToolSet:
     """The tools of a session."""
     return ToolSet(
@@ -47,7 +57,7 @@ def session_tools(session: Session) -> ToolSet:
     )
 
 
-async def interface_tools(served: ServedInterface) -> tuple[ToolSet, Closer]:
+async def interface_tools(served: ServedInterface) -> tuple[InterfaceTools, Closer]:
     """The tools of a served interface, which are one caller and share its budget.
 
     Returns:
@@ -59,7 +69,13 @@ async def interface_tools(served: ServedInterface) -> tuple[ToolSet, Closer]:
     schema = served.schema
     socket = await served.open_caller(f"{schema.name}-mcp")
     functions = FunctionTools(schema, connect(schema.name, socket.address), save_for)
-    tools = ToolSet(name=schema.name, tools=functions.tools(), instructions=schema.doc)
+    tools = InterfaceTools(
+        name=schema.name,
+        tools=functions.tools(),
+        instructions=schema.doc,
+        gate=served,
+        caller=socket.name,
+    )
     opened = AsyncExitStack()  # the last one is closed first
     opened.push_async_callback(socket.aclose)
     opened.push_async_callback(functions.aclose)

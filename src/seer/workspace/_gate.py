@@ -8,6 +8,11 @@ class GateSocket(Protocol):
     """The socket of one caller of a served interface, on this host."""
 
     @property
+    def name(self) -> str:
+        """The caller's name in the gate's record."""
+        ...
+
+    @property
     def path(self) -> Path:
         """The Unix socket. Every process that connects to it acts as this caller."""
         ...
