@@ -46,6 +46,13 @@ _DEEPSEEK = {
     "topk_group": 1,
     "first_k_dense_replace": 1,
 }
+_ROUTED = {
+    **_EXPERTS,
+    "n_routed_experts": 4,
+    "n_group": 1,
+    "topk_group": 1,
+    "first_k_dense_replace": 1,
+}
 _NEO = {"num_layers": 3, "num_heads": 4, "attention_types": [[["global"], 3]]}
 
 READABLE: dict[str, dict[str, Any]] = {
@@ -94,6 +101,24 @@ READABLE: dict[str, dict[str, Any]] = {
     "starcoder2": _GROUPED,
 }
 
+OTHERS: dict[str, dict[str, Any]] = {
+    "afmoe": {**_EXPERTS, "num_dense_layers": 1, "global_attn_every_n_layers": 2},
+    "bitnet": _SMALL_PADS,
+    "codegen": {**_OLD, "rotary_dim": 4},
+    "deepseek_v2": _DEEPSEEK,
+    "flint": _SMALL_PADS,
+    "glm4_moe": {**_ROUTED, "pad_token_id": 0},
+    "granite_swa": {**_GROUPED, **_SCALED},
+    "hunyuan_v1_dense": _SMALL_PADS,
+    "minimax_m2": _LOCAL_EXPERTS,
+    "mimo_v2_flash": _EXPERTS,
+    "nanochat": _SMALL_PADS,
+    "phimoe": _LOCAL_EXPERTS,
+    "vaultgemma": {**_SMALL_PADS, "query_pre_attn_scalar": 8},
+    "xglm": {"d_model": 32, "num_layers": 3, "attention_heads": 4, "ffn_dim": 64},
+}
+"""More of them; `test_sites.py` does not know where their heads and neurons are."""
+
 
 def make(folder: Path, architecture: str, settings: dict[str, Any]) -> Any:
     """A tiny random model, saved with the tokenizer of the other tiny models; gives the model."""
@@ -128,6 +153,25 @@ REFUSED: dict[str, dict[str, Any]] = {
     "qwen3_next": _EXPERTS,
 }
 """Whose blocks are no attention and MLP that add to the residual stream one after the other."""
+
+_MIXED = {"num_hidden_layers": 4, "layer_types": ["linear_attention", "full_attention"] * 2}
+HYBRID: dict[str, dict[str, Any]] = {
+    "jamba": {
+        **_SMALL_PADS,
+        "num_hidden_layers": 4,
+        "attn_layer_period": 2,
+        "attn_layer_offset": 1,
+    },
+    "lfm2": {**_SMALL_PADS, **_MIXED, "layer_types": ["conv", "full_attention"] * 2},
+    "minimax": {**_LOCAL_EXPERTS, "num_hidden_layers": 4},
+    "nemotron_h": _SMALL_PADS,
+    "olmo_hybrid": {**_SMALL_PADS, **_MIXED},
+    "qwen3_5_text": {**_SMALL_PADS, **_MIXED},
+    "recurrent_gemma": {**_SMALL_PADS, "lru_width": 32, "attention_window_size": 64},
+}
+"""Of whose blocks only some have attention patterns."""
+SINKS = ("flint", "gpt_oss", "mimo_v2_flash")
+"""Whose heads may attend to nothing in part."""
 
 
 class Opened:
@@ -193,13 +237,14 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Opened]:
     def get(architecture: str) -> Opened:
         if architecture not in made:
             folder = tmp_path_factory.mktemp("architectures") / architecture
-            made[architecture] = Opened(folder, architecture, {**READABLE, **REFUSED}[architecture])
+            settings = {**HYBRID, **READABLE, **OTHERS, **REFUSED}[architecture]
+            made[architecture] = Opened(folder, architecture, settings)
         return made[architecture]
 
     return get
 
 
-@pytest.mark.parametrize("name", READABLE)
+@pytest.mark.parametrize("name", {**READABLE, **OTHERS})
 class TestReadable:
     def test_parts_add_up_to_the_residual_stream(
         self, name: str, opened: Callable[[str], Opened]
@@ -252,10 +297,49 @@ class TestReadable:
             found = case.tools.attention(TEXTS[0], layer)
             assert np.allclose(np.triu(found, 1), 0)
             total = found.sum(-1)
-            # With a sink, a head may attend to nothing in part.
-            assert (
-                np.all(total <= 1 + 1e-4) if name == "gpt_oss" else np.allclose(total, 1, atol=1e-4)
-            )
+            assert np.all(total <= 1 + 1e-4) if name in SINKS else np.allclose(total, 1, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", HYBRID)
+def test_patterns_are_those_of_the_block_that_is_asked_for(
+    name: str, opened: Callable[[str], Opened]
+) -> None:
+    import torch
+
+    case = opened(name)
+    case.net.set_attn_implementation("eager")
+    expected: dict[int, Any] = {}
+
+    def see(layer: int) -> Any:
+        def keep(_module: Any, _args: Any, output: Any) -> None:
+            if isinstance(output, tuple) and getattr(output[1], "ndim", 0) == 4:
+                weights = output[1][0].numpy()
+                if not np.triu(weights, 1).any():
+                    expected[layer] = weights
+
+        return keep
+
+    hooks = [
+        module.register_forward_hook(see(layer))
+        for layer, block in enumerate(case.blocks, 1)
+        for module in block.children()
+    ]
+    try:
+        with torch.no_grad():
+            case.net(input_ids=case.ids, use_cache=False)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    assert 0 < len(expected) < len(case.blocks)
+    for layer in range(1, len(case.blocks) + 1):
+        if layer in expected:
+            found = case.tools.attention(TEXTS[0], layer)
+            np.testing.assert_allclose(found, expected[layer], atol=1e-5)
+        else:
+            with pytest.raises(
+                ModelInputError, match=f"block {layer} of {type(case.net).__name__} "
+            ):
+                case.tools.attention(TEXTS[0], layer)
 
 
 @pytest.mark.parametrize("name", REFUSED)

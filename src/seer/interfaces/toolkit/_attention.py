@@ -38,7 +38,8 @@ def attention(
 ) -> list[Array]:
     """Read how much each token of a prompt attends to each other: heads by tokens by tokens.
 
-    Row i of a pattern is the attention of token i to all tokens. It sums to one.
+    Row i of a pattern is the attention of token i to all tokens. It sums to one; to less where a
+    model has attention sinks, because a head may then attend to nothing in part.
 
     Args:
         prompt: Text, or token ids.
@@ -59,15 +60,15 @@ def attention(
             )
         return _Task(row, _block(chosen, at), which)
 
-    def run(tasks: list[_Task]) -> list[Tensor]:
+    def run(tasks: list[_Task]) -> list[Tensor | ModelInputError]:
         batch = chosen.pad_rows([task.row for task in tasks])
-        with chosen.turn, torch.no_grad(), _eager(chosen):
+        with chosen.turn, torch.no_grad(), _eager(chosen), _made_by_block(chosen) as made:
             output = chosen.decoder(**batch, output_attentions=True, use_cache=False)
         found: Any = getattr(output, "attentions", None)
-        layers = [found[task.layer - 1] for task in tasks] if found else [None]
-        if any(one is None or one.ndim != 4 for one in layers):
+        if not found or not any(one is not None and one.ndim == 4 for one in found):
             raise ModelInputError(_UNREADABLE.format(type(chosen.net).__name__))
-        return [_own(chosen, found[task.layer - 1][i], task) for i, task in enumerate(tasks)]
+        patterns = _by_block(chosen, found, made)
+        return [_own(chosen, patterns, i, task) for i, task in enumerate(tasks)]
 
     prepared = prepare_each(prepare, prompt, layer, head)
     # The size of a batch is counted in bytes of patterns here.
@@ -88,13 +89,65 @@ def _bytes(model: Model, tokens: int) -> int:
     return model.layers * model.heads * tokens * tokens * 4
 
 
-def _own(model: Model, patterns: Tensor, task: _Task) -> Tensor:
+def _own(
+    model: Model, patterns: dict[int, Tensor], place: int, task: _Task
+) -> Tensor | ModelInputError:
+    """The patterns that one call asks for, or why there are none."""
     count = len(task.row)
-    own = patterns[:, -count:, -count:].float()
-    # Where the mask did not apply, these are not the patterns that the model computes with.
-    if bool(own.triu(1).any()):
-        raise ModelInputError(_UNREADABLE.format(type(model.net).__name__))
-    return own if task.head is None else own[task.head]
+    if task.layer in patterns:
+        own = patterns[task.layer][place, :, -count:, -count:].float()
+        # Where the mask did not apply, these are not the patterns that the model computes with.
+        if not bool(own.triu(1).any()):
+            return own if task.head is None else own[task.head]
+    kind = type(model.net).__name__
+    return ModelInputError(f"block {task.layer} of {kind} has no attention patterns to read")
+
+
+def _by_block(
+    model: Model, found: Sequence[Tensor | None], made: dict[int, list[Tensor]]
+) -> dict[int, Tensor]:
+    """The patterns of each block that has some.
+
+    Where only some blocks have attention, transformers returns their patterns without a gap, so the
+    place in its list is not the block's number. The block is then the one that made the tensor.
+    """
+    if len(found) == model.layers:
+        pairs = enumerate(found, 1)
+    else:
+        makers = {id(one): block for block, tensors in made.items() for one in tensors}
+        pairs = ((makers.get(id(one), 0), one) for one in found)
+    return {block: one for block, one in pairs if block and one is not None and one.ndim == 4}
+
+
+@contextmanager
+def _made_by_block(model: Model) -> Generator[dict[int, list[Tensor]]]:
+    """Collect the tensors that could be patterns, by the block whose modules return them."""
+    made: dict[int, list[Tensor]] = {}
+    running = 0
+
+    def enter(block: int) -> Any:
+        def note(*_: Any) -> None:
+            nonlocal running
+            running = block
+
+        return note
+
+    def keep(_module: Any, _inputs: Any, output: Any) -> None:
+        if isinstance(output, tuple):
+            parts = cast("tuple[Any, ...]", output)
+            made.setdefault(running, []).extend(
+                one for one in parts if isinstance(one, Tensor) and one.ndim == 4
+            )
+
+    hooks: list[Any] = []
+    try:
+        for number, block in enumerate(model.blocks, 1):
+            hooks.append(block.register_forward_pre_hook(enter(number)))
+            hooks += [module.register_forward_hook(keep) for module in block.modules()]
+        yield made
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 @contextmanager

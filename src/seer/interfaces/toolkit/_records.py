@@ -189,7 +189,7 @@ class Attribution:
     """The target's logit for the prompt."""
     baseline: float
     """Its logit with every token replaced by the mean embedding; integrated gradients add up to
-    `value - baseline`."""
+    `value - baseline`, except in mixtures of experts, where the logit jumps between experts."""
 
 
 @dataclass
