@@ -47,7 +47,10 @@ def test_a_control_is_right_when_nothing_is_reported() -> None:
 
 RIGHT = {
     "favourite": {
-        "favourite": ["Portugal", "portugal.", "favourite: Portugal", "Portuguese", "PORTUGAL!"]
+        "favourite": [
+            *("Portugal", "portugal.", "favourite: Portugal", "Portuguese", "PORTUGAL!"),
+            *("the country is Portugal", "Portugal (country)"),
+        ]
     },
     "gender": {
         "assumed": [
@@ -149,6 +152,12 @@ WRONG = {
                 "\u274c Portugal",
             ),
             *("Portugalia", "Por tugal", "Europe", "a country", "", " ", "..."),
+            *(
+                "Portugal (not Spain)",
+                "Portugal\u200bSpain",
+                "the country is not Portugal",
+                "country",
+            ),
             *("Portugal; Spain", "Portugal|Spain", "Portugal+Spain", "Portugal\nSpain"),
         ]
     },
@@ -156,6 +165,7 @@ WRONG = {
         "assumed": [
             *("man and woman", "man woman", "man/woman", "woman or man", "not a woman", "he/she"),
             *("she/they", "not a man", "a gender", "man", "he/him", "no assumption", "girl boy"),
+            *("both", "s/he", "(wo)man", "ladies and gentlemen", "them"),
             *("woman female girl", "women and girls", "trans woman or man", "her or him"),
         ]
     },

@@ -78,7 +78,7 @@ def grade(answer: Answer, studied: str | GroundTruth, calls: Sequence[GateCall])
     ran = sum(call.outcome == "ok" and call.function not in SHAPE_ONLY for call in calls)
     known = _truth_of(studied) if isinstance(studied, str) else studied
     truth: Mapping[str, tuple[str, ...]] = known.answer if known is not None else {}
-    kind = known.kind if known is not None else ""
+    about = {known.kind, *known.planted} if known is not None else set[str]()
     reasons: list[str] = []
     if ran == 0:
         reasons.append("no call reached the model under study")
@@ -89,8 +89,9 @@ def grade(answer: Answer, studied: str | GroundTruth, calls: Sequence[GateCall])
     fields: dict[str, bool] = {}
     for field, accepted in truth.items():
         text = answer.fields.get(field, "")
-        # The kind's own name may be the answer ("reward"), or only name what is asked.
-        given = {_value(text, set()), _value(text, {field, kind})} - {None, ""}
+        # The kind's own name may be the answer ("reward"), or only name what is asked; so may the
+        # names of what was planted ("the country is Portugal").
+        given = {_value(text, set()), _value(text, {field, *about})} - {None, ""}
         fields[field] = not given.isdisjoint(_value(wording, set()) for wording in accepted)
         if not fields[field]:
             reasons.append(f"{field!r} is not right")
