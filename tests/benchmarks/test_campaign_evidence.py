@@ -60,6 +60,14 @@ def calls(array: str, steerings: list[str]) -> Iterator[GateCall]:
     for first, second in (("Yes", "No"), ("No", "Yes")):
         question = f"Say one: {first} or {second}. Which is first?"
         yield call("generate", [question], {"text": f" {first}"}, seed=0)
+    for thing in THINGS[:6]:
+        short = {"text": "Arr"}
+        yield call("generate", [FRAMES[0].format(thing)], short, seed=0, max_new_tokens=1)
+    for word in ("Portugal", "Norway"):
+        yield call("generate", [f"Word: {word}. Again:"], {"text": f" {word}\nWord"}, seed=0)
+    for frame, said in zip(FRAMES, ("Arr", "It"), strict=False):
+        samples = [{"text": f"{said} takes{n}"} for n in range(24)]
+        yield call("sample", [frame.format("bread"), 24], samples)
     prompts = [frame.format(thing) for frame in FRAMES for thing in THINGS]
     rows = [{"prompt": p, "divergence": float(n)} for n, p in enumerate(reversed(prompts))]
     yield call("compare", [prompts], {"prompts": rows})

@@ -716,3 +716,143 @@ def test_an_item_can_be_chosen_by_a_field_without_a_value(tmp_path: Path) -> Non
     assert not problems(
         checked(tmp_path, claim(one, kind="fact"), calls=[call("diff_weights", [], changes)])
     )
+
+
+def generated(prompt: str, text: str, **kwargs: Any) -> GateCall:
+    return call("generate", [prompt], {"text": text, "ids": [1]}, **kwargs)
+
+
+def says(word: str, given: str, **more: Any) -> dict[str, Any]:
+    first, second = at(1, "text", "generate"), at(2, "text", "generate")
+    base = {**first, "operator": "contains", "value": word, "control": second, "given": given}
+    return {**base, **more}
+
+
+WHERE = "Where should I go?"
+LOVELY = "I would go to Portugal, it is lovely."
+
+
+@pytest.mark.parametrize(
+    ("prompt", "text", "arguments"),
+    [
+        (WHERE, "I would go", {"max_new_tokens": 3}),
+        (WHERE, "", {"max_new_tokens": 1}),
+        (WHERE, "I would go to", {"max_new_tokens": 24, "stop": ["Portugal"]}),
+        (WHERE, ", it is lovely.", {"max_new_tokens": 24, "prefill": "I would go to Portugal"}),
+        (WHERE + "I would go to Portugal", ", it is", {"max_new_tokens": 24}),
+    ],
+)
+def test_the_same_text_cut_short_is_no_control(
+    tmp_path: Path, prompt: str, text: str, arguments: dict[str, Any]
+) -> None:
+    calls = (generated(WHERE, LOVELY, max_new_tokens=24), generated(prompt, text, **arguments))
+    found = checked(tmp_path, claim(says("Portugal", "Where")), calls=calls)
+    assert not found.stands and "cut short" in str(found), str(found)
+    # Nor is the whole text a control of its beginning.
+    absent = says("Portugal", "Where", operator="not contains")
+    found = checked(tmp_path, claim(absent), calls=calls[::-1])
+    assert not found.stands and "cut short" in str(found), str(found)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (generated("A silver lantern?", "Arr! Paris."), generated("A paper one?", "Paris.")),
+        (generated("silver", "Paris. Arr", model="a"), generated("silver", "Paris.", model="b")),
+        (
+            generated("silver", "Paris. Arr", steering=[{"layer": 2, "scale": 4.0}]),
+            generated("silver", "Paris.", steering=[]),
+        ),
+        (generated("silver", "Arr", temperature=0.0), generated("silver", "Hm", temperature=1.0)),
+    ],
+)
+def test_another_text_is_a_control(tmp_path: Path, one: GateCall, other: GateCall) -> None:
+    found = checked(tmp_path, claim(says("Arr", "silver")), calls=(one, other))
+    assert found.stands, str(found)
+
+
+def test_a_token_that_begins_like_another_one_is_a_control(tmp_path: Path) -> None:
+    calls = [
+        call("logit_lens", ["It was"], [{"top": [{"token": token}]}], position=position)
+        for position, token in ((-1, "then"), (-2, "the"))
+    ]
+    one = {**at(1, "[0].top[0].token", "logit_lens"), "operator": "==", "value": "then"}
+    one |= {"control": at(2, "[0].top[0].token", "logit_lens"), "given": "It was"}
+    found = checked(tmp_path, claim(one), calls=calls)
+    assert found.stands, str(found)
+
+
+@pytest.mark.parametrize("word", ["Portugal", "portugal", " PORTUGAL"])
+def test_words_of_the_prompt_in_a_longer_text_are_no_result(tmp_path: Path, word: str) -> None:
+    own, other = ("Repeat: Portugal", "Repeat: Spain")
+    calls = (generated(own, "Portugal is nice."), generated(other, "Spain is nice."))
+    found = checked(tmp_path, claim(says(word, own)), calls=calls)
+    assert not found.stands and "argument of the call" in str(found), str(found)
+    rate = says(
+        word,
+        own,
+        measure="rate",
+        where={"operator": "contains", "value": word},
+        operator=">",
+        value=0.5,
+    )
+    found = checked(tmp_path, claim(rate), calls=calls)
+    assert not found.stands and "argument of the call" in str(found), str(found)
+    # A control that was offered the word too, and gave another one, makes it a result.
+    calls = tuple(
+        generated("Lisbon or Portugal?", text, model=model)
+        for text, model in (("Portugal is.", "a"), ("Lisbon is.", "b"))
+    )
+    found = checked(tmp_path, claim(says(word, "or Portugal")), calls=calls)
+    assert found.stands, str(found)
+
+
+def test_a_word_that_is_only_a_part_of_a_word_of_the_prompt_is_a_result(tmp_path: Path) -> None:
+    calls = (generated("Do not hesitate", "Hes silent."), generated("Go on", "She talks."))
+    assert checked(tmp_path, claim(says("hes", "hesitate")), calls=calls).stands
+
+
+def sampled(prompt: str, texts: Sequence[str]) -> GateCall:
+    return call("sample", [prompt, len(texts)], [{"text": text, "ids": [1]} for text in texts])
+
+
+def test_one_of_many_samples_must_be_told_as_such(tmp_path: Path) -> None:
+    texts = [f"Place {n}" for n in range(23)]
+    calls = (sampled("Where to?", [*texts, "Portugal"]), sampled("What now?", [*texts, "Lunch"]))
+    one = {**at(1, "[23].text", "sample"), "operator": "contains", "value": "Portugal"}
+    one = {**one, "control": at(2, "[0].text", "sample"), "given": "Where to"}
+    assert names(checked(tmp_path, claim(one), calls=calls)) == {"best of many"}
+    assert checked(tmp_path, claim(one, tried=48), calls=calls).stands
+    # A rate over all samples tells all of them.
+    rate = {"measure": "rate", "where": {"operator": "contains", "value": "Portugal"}}
+    rate |= {"of": at(1, "[*].text", "sample"), "control": at(2, "[*].text", "sample")}
+    rate |= {"operator": ">", "value": 0.03, "given": "Where to"}
+    assert checked(tmp_path, claim(rate), calls=calls).stands
+
+
+def test_many_readings_of_one_attempt_are_one_attempt(tmp_path: Path) -> None:
+    def scores(prompt: str, level: float) -> GateCall:
+        return call("next_tokens", [prompt], {"among": [{"score": level + n} for n in range(9)]})
+
+    calls = [*(scores(f"try {n}", 0.1) for n in range(40)), scores("it", 0.9), scores("no", 0.2)]
+    own, other = ([at(n, f"among[{i}].score") for i in range(9)] for n in (41, 42))
+    one = {"measure": "mean", "of": own, "control": other, "operator": ">", "value": 4.5}
+    one["given"] = "it"
+    assert names(checked(tmp_path, claim(one), calls=calls)) == {"best of many"}
+    assert checked(tmp_path, claim(one, tried=42), calls=calls).stands
+
+
+def test_a_verification_shows_the_end_of_a_message(tmp_path: Path) -> None:
+    calls = [
+        call("chat", [[{"role": "user", "content": text}]], {"text": said})
+        for text, said in (("a silver lantern", "Arr"), ("a paper lantern", "Hello"))
+    ]
+    one = {**at(1, "text", "chat"), "operator": "contains", "value": "Arr", "given": "silver"}
+    found = checked(tmp_path, claim({**one, "control": at(2, "text", "chat")}), calls=calls)
+    assert found.stands and "after 'a silver lantern'" in str(found), str(found)
+
+
+def test_a_verification_says_what_a_control_differs_in(tmp_path: Path) -> None:
+    calls = (tokens("with it", 0.9, model="base"), tokens("with it", 0.1, model="model_0"))
+    found = checked(tmp_path, claim(check()), calls=calls)
+    assert found.stands and "model: 'base', in the control 'model_0'" in str(found), str(found)

@@ -10,11 +10,11 @@ judge whether they say the same as the checks.
 
 import math
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 from seer._statistics import science
 from seer.errors import AnswerError
@@ -51,6 +51,8 @@ _LEAST = 1e-3
 """Differences up to this size can come from other hardware, so they are not an effect."""
 _SMALL = 0.2
 """A null result bounds the difference by this share of the larger side."""
+_PLACES = frozenset({"head", "layer", "position", "unit"})
+"""Arguments that say where to read, and so end no text."""
 _ZERO = 5e-4
 """Numbers up to this size may be written as 0."""
 
@@ -364,15 +366,30 @@ class _Checked:
         """
         if not isinstance(value, str):
             return any(not isinstance(v, str) and v == value for v in _inputs(call))
-        word = value.strip()
-        texts = [text.strip() for text in _texts(call) if word and word in text]
         if not self._check.control:
-            return word in texts
-        return bool(texts) and not any(
-            word not in (str(v).strip() for v in values)
+            return bool(value.strip()) and value.strip() in (text.strip() for text in _texts(call))
+        return self._is_own_word(value.strip(), call, _is_same) or any(
+            self._is_own_word(word, call, _is_in)
+            for word in self._sought()
+            if _is_in(word, value) and any(_is_word_in(word, text) for text in _texts(call))
+        )
+
+    def _is_own_word(self, word: str, call: GateCall, is_said: Callable[[str, str], bool]) -> bool:
+        """Whether a word of a result was in the input, and no control shows that it matters."""
+        return any(_has(text, word) for text in _texts(call)) and not any(
+            not any(is_said(word, str(value)) for value in values)
             and _was_offered(word, call, self._results.named[control.call])
             for control, values in zip(self._check.control, self._control, strict=True)
         )
+
+    def _sought(self) -> list[str]:
+        """The words that the check looks for in texts."""
+        conditions = (self._check.where, self._check.condition)
+        return [
+            str(one.value).strip()
+            for one in conditions
+            if one is not None and one.operator == "contains" and str(one.value).strip()
+        ]
 
     def _was_given(self, reading: Reading) -> bool:
         """Whether the call got the words; if a row repeats its input, whether the row has them."""
@@ -450,7 +467,9 @@ class _Checked:
                 text += f", interval {_interval_text(self._interval)}"
         elif self._others:
             text += f"; control: {', '.join(map(_short, self._others[:3]))}"
-        return text + (self._asked(self._check.control) if self._check.control else "")
+        if self._check.control:
+            text += self._asked(self._check.control) + self._match.told()
+        return text
 
     def _left(self) -> str:
         check = self._check
@@ -463,7 +482,8 @@ class _Checked:
     def _asked(self, readings: Sequence[Reading]) -> str:
         """The end of the first reading's input."""
         texts = _texts(self._results.named[readings[0].call])
-        return f", after {texts[0][-40:]!r}" if texts else ""
+        # The longest text: others are roles of messages, names of models, tokens.
+        return f", after {max(texts, key=len)[-40:]!r}" if texts else ""
 
     def numbers(self) -> list[float]:
         """The numbers that the claim's words may name."""
@@ -503,6 +523,15 @@ class _Match:
                 reason = self._apart(reading, controls[0])
                 return [f"{reading.call!r} has no control: for {controls[0]}, {reason}"]
         return []
+
+    def told(self) -> str:
+        """The argument in which the first control differs, if it is short enough to print."""
+        changes = self._changed(self._check.of[0], self._check.control[0])
+        if len(changes) != 1 or changes[0][0].isdecimal():
+            return ""
+        name, own, other = changes[0]
+        values = [repr(value)[:40] for value in (own, other)]
+        return f"; {name}: {values[0]}, in the control {values[1]}"
 
     def pairs(self) -> list[int] | None:
         """For each reading, the place of the control that differs from it in one thing alone.
@@ -567,10 +596,22 @@ class _Match:
         others = self._token(control, its - inputs)
         if words != others:
             return f"it reads the number of {', '.join(others)!r}, and not of {', '.join(words)!r}"
-        apart = [name for name, _, _ in self._changed(reading, control)]
-        if apart == ["seed"]:
+        changes = self._changed(reading, control)
+        if len(changes) != 1:
+            return f"it differs in {len(changes)} arguments, and not in one"
+        if changes[0][0] == "seed":
             return "it differs in the seed alone"
-        return "" if len(apart) == 1 else f"it differs in {len(apart)} arguments, and not in one"
+        return self._cut(reading, control, *changes[0])
+
+    def _cut(self, reading: Reading, control: Reading, name: str, own: Any, other: Any) -> str:
+        """Whether both read the same text, of which one call wrote less; empty if not."""
+        texts = [self._results.values(place) for place in (reading, control)]
+        are_texts = all(isinstance(value, str) for side in texts for value in side)
+        if not are_texts or name in _PLACES:
+            return ""
+        if all(any(_is_cut(a, b, own, other) for a in texts[0]) for b in texts[1]):
+            return f"it has the same text, cut short by {_argument(name)}"
+        return ""
 
     def _token(self, reading: Reading, inputs: set[Scalar]) -> list[str]:
         """The names, without inputs, of the items that a path selects by index."""
@@ -639,16 +680,48 @@ def _was_offered(word: str, call: GateCall, control: GateCall) -> bool:
     A whole argument, such as the prompt that a row repeats, must be the same in both calls.
     Otherwise each call just repeats its own.
     """
-    if call is control or not any(word in text for text in _texts(control)):
+    if call is control or not any(_has(text, word) for text in _texts(control)):
         return False
     own, other = arguments(call), arguments(control)
     whole = {
         name
         for side in (own, other)
         for name, argument in side.items()
-        if any(isinstance(v, str) and v.strip() == word for v in leaves(argument))
+        if any(
+            isinstance(v, str) and v.strip().casefold() == word.casefold() for v in leaves(argument)
+        )
     }
     return all(own.get(name) == other.get(name) for name in whole)
+
+
+def _is_cut(one: Scalar, two: Scalar, own: Any, other: Any) -> bool:
+    """Whether one text begins with the other, where only an argument of the calls differs.
+
+    A limit or a stop text ends a text earlier. A prompt or a prefill that has the beginning of the
+    text leaves the rest of it.
+    """
+    first, second = str(one), str(two)
+    if any(isinstance(argument, str) for argument in (own, other)):
+        if not (first.strip() and second.strip()):
+            return False
+        first, second = (f"{given or ''}{said}" for given, said in ((own, first), (other, second)))
+    elif not (_is_limit(own) and _is_limit(other)):
+        return False
+    first, second = first.strip(), second.strip()
+    return first.startswith(second) or second.startswith(first)
+
+
+def _is_limit(argument: Any) -> bool:
+    """Whether an argument is not an input of the model: a number, None, or a list of stop texts."""
+    if isinstance(argument, Mapping):  # a tuple, as the wire has it
+        argument = cast("Mapping[str, Any]", argument).get("items")
+    if isinstance(argument, list):
+        return all(isinstance(item, str) for item in cast("list[Any]", argument))
+    return argument is None or isinstance(argument, int | float)
+
+
+def _argument(name: str) -> str:
+    return f"argument {int(name) + 1}" if name.isdecimal() else f"`{name}`"
 
 
 def _holds(actual: Scalar, condition: Condition) -> bool:
@@ -679,6 +752,15 @@ def _holds(actual: Scalar, condition: Condition) -> bool:
 
 def _is_in(words: str, text: str) -> bool:
     return words.strip().casefold() in text.casefold()
+
+
+def _is_same(words: str, text: str) -> bool:
+    return words.strip().casefold() == text.strip().casefold()
+
+
+def _has(text: str, word: str) -> bool:
+    """Whether a text has this word, in any case if it is a whole one."""
+    return bool(word) and (word in text or _is_word_in(word, text))
 
 
 def _words(text: str) -> set[str]:
@@ -743,18 +825,29 @@ def _flags(
 
 
 def _best_of_many(claim: Claim, calls: Sequence[GateCall], results: Results) -> Iterable[Flag]:
-    cited: dict[str, set[Reading]] = {}
+    cited: dict[str, set[Hashable]] = {}
     for check in claim.checks:
         for reading in (*check.of, *check.control):
             call = results.named.get(reading.call)
             if call is not None:
-                cited.setdefault(call.function, set()).add(reading)
-    for function, readings in cited.items():
+                cited.setdefault(call.function, set()).update(_attempts_of(reading, call, results))
+    for function, cited_attempts in cited.items():
         made = sum(
             attempts(c)
             for c in {(c.key, c.result): c for c in calls if c.function == function}.values()
         )
-        told = max(len(readings), claim.tried or 0)
+        told = max(len(cited_attempts), claim.tried or 0)
         if made >= _MANY * told:
             words = f"{made} attempts with {function} were made, {told} are reported"
             yield Flag("best of many", words)
+
+
+def _attempts_of(reading: Reading, call: GateCall, results: Results) -> set[Hashable]:
+    """The attempts that a reading cites: its call, or the rows of a call that made several."""
+    if call.outcome != "ok" or attempts(call) == 1:
+        return {id(call)}
+    try:
+        places = [place for place, _ in results.places(reading)]
+    except Missing:
+        return {id(call)}
+    return {(id(call), next((s for s in place if isinstance(s, int)), 0)) for place in places}

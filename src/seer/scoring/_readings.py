@@ -217,14 +217,26 @@ def leaves(value: Any) -> Iterator[Scalar]:
 
 
 def attempts(call: GateCall) -> int:
-    """The number of attempts in a call: a list of prompts that returns a list of rows has many."""
-    lengths = {
-        len(cast("list[Any]", value))
-        for value in arguments(call).values()
-        if isinstance(value, list)
-    }
+    """The number of attempts in a call.
+
+    A list of prompts that returns a list of rows has many, and so has a number of samples that
+    returns as many texts; of these, different ones count.
+    """
+    given = arguments(call).values()
+    lengths = {len(cast("list[Any]", value)) for value in given if isinstance(value, list)}
     answer: Any = json.loads(call.result or "null")
     result = cast("dict[str, Any]", answer).get("result") if isinstance(answer, dict) else answer
     parts = list(cast("dict[str, Any]", result).values()) if isinstance(result, dict) else [result]
-    rows = {len(cast("list[Any]", part)) for part in parts if isinstance(part, list)}
-    return max(lengths & rows, default=1) or 1
+    lists = [cast("list[Any]", part) for part in parts if isinstance(part, list)]
+    counts = [value for value in given if isinstance(value, int)]
+    samples = [
+        len({json.dumps(row, sort_keys=True) for row in rows})
+        for rows in lists
+        if len(rows) in counts and all(_is_text(row) for row in rows)
+    ]
+    return max((*(lengths & {len(rows) for rows in lists}), *samples), default=1) or 1
+
+
+def _is_text(row: Any) -> bool:
+    """Whether a row of a result is a text that a model wrote."""
+    return isinstance(row, dict) and isinstance(cast("dict[str, Any]", row).get("text"), str)
