@@ -1,20 +1,25 @@
-"""Runs a program for `seer run`: like `python PROGRAM`, but with one line for some errors.
+"""Runs a program for `seer run`: like `python PROGRAM`, but with short errors.
 
 Ctrl-C prints nothing, because `seer run` says what was kept, and a second one does not disturb the
-ending. A record that cannot be written, such as on a full disk, is one line, and so is a package
-that is not installed. Every other error is Python's own traceback.
+ending. An error of Seer is its message and the program's line, without Seer's own frames. A record
+that cannot be written, such as on a full disk, or a package that is not installed is the message
+alone. Every other error is Python's own traceback.
 """
 
 import asyncio
 import io
 import signal
 import sys
+import traceback
 from pathlib import Path
 from types import FrameType, ModuleType, TracebackType
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
-from seer.errors import MissingExtraError, RecordError
+from seer.errors import MissingExtraError, RecordError, SeerError
+
+_ANYWHERE = (RecordError, MissingExtraError)
+"""Errors for which the program's line does not matter."""
 
 
 def main() -> None:
@@ -27,14 +32,22 @@ def main() -> None:
     ) -> None:
         if isinstance(error, KeyboardInterrupt):
             return
-        failure = _in_one_line(error)
+        failure = _of_seer(error, Path(file))
         if failure is None:
             shown = _from_file(trace, file)
             sys.__excepthook__(kind, error.with_traceback(shown), shown)
-        else:
-            from seer.console import say
+            return
+        from seer.console import say
 
-            say(f"error: {failure}", file=sys.stderr)
+        say(f"error: {failure}", file=sys.stderr)
+        for note in getattr(failure, "__notes__", ()):
+            say(str(note), file=sys.stderr)
+        own = _own_lines(failure.__traceback__, Path(file))
+        if own and not isinstance(failure, _ANYWHERE):
+            say(
+                f"  {Path(own[-1].filename).name}, line {own[-1].lineno}: {own[-1].line}",
+                file=sys.stderr,
+            )
 
     def unraisable(found: "sys.UnraisableHookArgs") -> None:
         if not isinstance(found.exc_value, KeyboardInterrupt):
@@ -73,13 +86,35 @@ def _ignore_second_interrupts() -> None:
     runner._on_sigint = pressed
 
 
-def _in_one_line(error: BaseException) -> BaseException | None:
-    """The error whose message says all; of several agents' errors the first, if all are such."""
+def _of_seer(error: BaseException, program: Path) -> SeerError | None:
+    """The error, if Seer raised it; of several agents' errors the first, if all are Seer's.
+
+    None if more than its message is needed: it is a group, or it was raised while the program
+    handled another error.
+    """
     if isinstance(error, BaseExceptionGroup):
         group = cast("BaseExceptionGroup[BaseException]", error)
-        inner = [_in_one_line(item) for item in group.exceptions]
-        return inner[0] if all(inner) else None
-    return error if isinstance(error, (RecordError, MissingExtraError)) else None
+        inner = [_of_seer(item, program) for item in group.exceptions]
+        return inner[0] if all(inner) and not isinstance(error, SeerError) else None
+    if not isinstance(error, SeerError):
+        return None
+    before = error.__cause__ or error.__context__
+    while before is not None:
+        if _own_lines(before.__traceback__, program):
+            return None
+        before = before.__cause__ or before.__context__
+    return error
+
+
+def _own_lines(trace: TracebackType | None, program: Path) -> list[traceback.FrameSummary]:
+    """The lines of a traceback that are in the program, or in a file beside it."""
+    return [
+        frame
+        for frame in traceback.extract_tb(trace)
+        if Path(frame.filename).is_relative_to(program.parent)
+        and "site-packages" not in frame.filename
+        and not Path(frame.filename).is_relative_to(Path(__file__).parent)
+    ]
 
 
 def _from_file(trace: TracebackType | None, file: str) -> TracebackType | None:

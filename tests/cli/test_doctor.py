@@ -79,7 +79,20 @@ def test_what_a_provider_lacks_and_what_to_do_are_two_columns(
     rows = found()
     assert rows["provider: modal"]["detail"] == "no Modal credentials are configured"
     assert rows["provider: modal"]["fix"] == "run `modal token new`"
-    assert rows["provider: ssh"]["fix"] == "name a host, there or in SEER_SSH_HOST"
+    assert rows["provider: ssh"]["detail"] == "no host is named"
+    assert rows["provider: ssh"]["fix"] == "set SEER_SSH_HOST or provider_options['host']"
+
+
+def test_what_to_do_is_one_line_each_that_no_table_cuts(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    main(["doctor"])
+    lines = capsys.readouterr().out.splitlines()
+    assert "agent: claude: set ANTHROPIC_API_KEY or CLAUDE_CODE_OAUTH_TOKEN" in lines
 
 
 @pytest.mark.parametrize("relative", ["", "cache"])

@@ -126,3 +126,44 @@ def test_a_package_that_is_not_installed_is_one_line(tmp_path: Path) -> None:
     assert done.stderr.splitlines()[0] == "error: torch is needed; run: seer demo"
     assert "Traceback" not in done.stderr
     assert done.returncode == 1
+
+
+def test_an_error_of_seer_is_its_message_and_the_line_of_the_program(tmp_path: Path) -> None:
+    (tmp_path / "main.py").write_text(
+        "from seer.environment import SandboxConfig, ScopedSandbox\n"
+        "def study():\n"
+        "    with ScopedSandbox(SandboxConfig(provider='modal')) as scoped:\n"
+        "        scoped.serve('interface.py')\n"
+        "study()\n"
+    )
+    command = [sys.executable, "-m", "seer", "run", "--runs", "records"]
+    env = {name: value for name, value in os.environ.items() if not name.startswith("MODAL_")}
+    env |= {"MODAL_CONFIG_PATH": str(tmp_path / "none"), "SEER_PROGRESS": "off"}
+    env.pop("SEER_PROVIDER", None)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=100
+    )
+    lines = done.stderr.splitlines()
+    assert lines[0].startswith("error: start failed in phase"), done.stderr
+    assert "no Modal credentials are configured" in lines[0]
+    assert lines[1] == (
+        "  main.py, line 3: with ScopedSandbox(SandboxConfig(provider='modal')) as scoped:"
+    )
+    assert "Traceback" not in done.stderr
+    assert done.returncode == 1
+
+
+def test_an_error_of_seer_does_not_hide_the_error_that_the_program_was_handling(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "main.py").write_text(
+        "from seer.errors import SandboxLostError\n"
+        "try:\n"
+        "    raise ValueError('the first')\n"
+        "finally:\n"
+        "    raise SandboxLostError('the second')\n"
+    )
+    command = [sys.executable, "-m", "seer", "run", "--runs", "records"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert "ValueError: the first" in done.stderr
+    assert "SandboxLostError: the second" in done.stderr

@@ -36,7 +36,7 @@ def test_what_is_not_given_comes_from_the_environment(monkeypatch: pytest.Monkey
         ({"host": 5}, "must be of type str"),
         ({"host": "x", "port": True}, "must be of type int"),
         ({"host": "x", "launcher": "srun 'x"}, "is not a command line"),
-        ({}, "name a host"),
+        ({}, "no host is named"),
         (5, "must be SshOptions or a mapping"),
     ],
 )
@@ -57,7 +57,7 @@ def test_a_variable_of_the_wrong_kind_is_named(
 
 def test_the_provider_says_why_it_cannot_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(get_provider("ssh"), SshProvider)
-    assert "name a host" in (SshProvider().unavailable() or "")
+    assert (SshProvider().unavailable() or "").startswith("no host is named; ")
     monkeypatch.setenv("SEER_SSH_HOST", "gpu1")
     assert SshProvider().unavailable() is None
 

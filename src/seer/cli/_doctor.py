@@ -14,9 +14,10 @@ import click
 
 from seer.cli._codes import FOUND
 from seer.cli._options import json_option
-from seer.console import say_json, table
+from seer.console import say, say_json, table
 
 State = Literal["ok", "missing", "broken"]
+_COLOURS = {"ok": "green", "missing": "yellow", "broken": "red"}
 _LOW_DISK = 5 << 30
 _ADAPTERS = Path(__file__).parents[1] / "organisms" / "adapters"
 
@@ -38,14 +39,20 @@ class Finding:
 def command(as_json: bool) -> int:
     """Check jails, GPU, torch, agents' SDKs and keys, providers, extras, hub and disk.
 
-    Of a key, this checks only whether it is set. It shows no value and sends nothing.
+    For each key, it only checks whether the key is set. It shows no values and sends nothing.
     """
     findings = list(examine())
     if as_json:
         say_json([asdict(finding) for finding in findings])
     else:
-        rows = [(finding.what, finding.state, finding.detail, finding.fix) for finding in findings]
-        table(["what", "state", "detail", "what to do"], rows)
+        rows = [(finding.what, finding.state, finding.detail) for finding in findings]
+        table(["what", "state", "detail"], rows, colours=_COLOURS)
+        # Below the table, where a command is not broken into pieces.
+        if any(finding.fix for finding in findings):
+            say("what to do, if you need it:")
+        for finding in findings:
+            if finding.fix:
+                say(f"{finding.what}: {finding.fix}")
     return FOUND if any(f.needed and f.state != "ok" for f in findings) else 0
 
 
@@ -176,7 +183,7 @@ def _providers() -> Iterator[Finding]:
         if reason is None:
             yield Finding(f"provider: {name}", "ok", "set up")
         elif name != "replay":
-            detail, _, fix = reason.replace("': ", "'; ").partition("; ")
+            detail, _, fix = reason.partition("; ")
             yield Finding(f"provider: {name}", "missing", detail, fix)
 
 

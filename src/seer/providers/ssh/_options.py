@@ -51,7 +51,8 @@ def read_options(given: object) -> SshOptions:
     """
     options = options_from(SshOptions, given, vendor="ssh", prefix=PREFIX)
     if not options.host:
-        raise ConfigError("provider_options['host']", "", f"name a host, there or in {PREFIX}HOST")
+        reason = f"no host is named; set {PREFIX}HOST or provider_options['host']"
+        raise ConfigError("provider_options['host']", "", reason)
     try:
         shlex.split(options.launcher)
     except ValueError as error:

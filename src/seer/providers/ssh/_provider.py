@@ -29,7 +29,7 @@ class SshProvider(RemoteProvider):
         try:
             read_options(None)
         except ConfigError as error:
-            return str(error)
+            return error.reason
         return None
 
     @property
