@@ -30,7 +30,7 @@ def reported(root: Path) -> Made:
     }
     claims = [
         {"text": text, "kind": "effect", "checks": [{**check, "value": value}]}
-        for text, value in (("It says yes", 0.8), ("It always says yes", 0.95))
+        for text, value in (("It *says* **yes**", 0.8), ("It always says yes", 0.95))
     ]
     made.add(Text(text=json.dumps({"found": True, "answer": {}, "claims": claims})))
     made.add(RunFinished(reason="completed"))
@@ -44,6 +44,7 @@ def test_each_claim_has_its_verdict(client: Client, root: Path) -> None:
         ("It always says yes", False),
     ]
     assert found["claims"][1]["problems"]
+    assert "**" not in json.dumps(found), "marks of Markdown are shown"
     plain = client(f"/api/runs/{study(root).run_id}/claims").json()
     assert plain == {"claims": [], "flags": [], "problem": ""}
 

@@ -69,6 +69,18 @@ def test_code_is_highlighted_by_its_language(client: Any, root: Path) -> None:
     assert "import torch  # why" in said(found) and "nonsense" in said(found)
 
 
+def test_formulas_in_escaped_brackets_become_mathml(client: Any, root: Path) -> None:
+    found = texts(
+        client,
+        root,
+        r"With \(x^2\) and \(p\), and \[y_i = 1\] in a line.",
+        "\\[\n\\log p\n- \\log q = 0\n\\]\n\nafter",
+        r"\[not a formula\] and \(nor this\), \( and `\(x^2\)`",
+    )
+    assert [[tag for tag, _ in elements(one)].count("math") for one in found] == [3, 1, 0]
+    assert "ul" not in {tag for tag, _ in elements(found[1])}
+
+
 def test_formulas_become_mathml_and_prices_stay_prices(client: Any, root: Path) -> None:
     found = texts(
         client, root, "$\\frac{a}{b}$ and $$x^2$$", "It costs $5, or $6.", "$\\frac{$ is cut"

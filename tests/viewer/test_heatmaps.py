@@ -69,3 +69,22 @@ def test_an_outlier_does_not_wash_out_the_other_values(watched: Watched, tmp_pat
         page.click(".gallery .legend button")
         expect(page.locator(".gallery .legend")).to_contain_text("5000")
         assert canvas.evaluate(COLOURS) < 5
+
+
+def test_a_column_of_outliers_does_not_wash_out_the_other_columns(
+    watched: Watched, tmp_path: Path
+) -> None:
+    page = watched.page
+    made = Made(tmp_path)
+    made.tool("mt.norms()", "ok")
+    values = [5_000.0 + n if n % 12 == 0 else n / 120 for n in range(120)]
+    made.call("norms", {}, array(0, 10, 12), arrays=[floats(values)])
+    made.close()
+    with viewing(page, tmp_path) as viewer:
+        go(page, viewer, f"#/run/{made.run_id}")
+        page.wait_for_selector(".transcript .virtual-row")
+        page.keyboard.press("2")
+        assert page.locator(".gallery canvas.heat").evaluate(COLOURS) > 60
+        legend = page.locator(".gallery .legend")
+        expect(legend).to_contain_text("≥")
+        expect(legend).not_to_contain_text("≤")

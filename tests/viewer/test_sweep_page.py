@@ -114,3 +114,20 @@ def test_the_grid_fills_up_and_leads_to_runs(watched: Watched, sweep: MadeSweep)
         page.click("a.folder")
         expect(page.locator("table.sweep")).to_be_visible()
         page.goto("about:blank")
+
+
+@full
+@chromium
+def test_a_narrow_page_shows_cells_scores_and_costs_without_scrolling_sideways(
+    watched: Watched, sweep: MadeSweep
+) -> None:
+    page = watched.page
+    page.set_viewport_size({"width": 400, "height": 900})
+    with Viewer(sweep.folder) as viewer:
+        page.goto(viewer.url)
+        expect(page.locator(".sweep-cell")).to_have_count(12)
+        beyond = "all => all.filter(one => one.getBoundingClientRect().right > innerWidth).length"
+        for part in (".sweep-cell", ".sweep-interval", ".sweep .right"):
+            assert page.eval_on_selector_all(part, beyond) == 0, part
+        expect(page.locator(".sweep-axis")).to_be_visible()
+        page.goto("about:blank")

@@ -5,6 +5,7 @@ from typing import Any
 from seer.errors import MissingExtraError, RecordError
 from seer.runs import Run
 from seer.scoring import verify
+from seer.viewer._render import plain_line
 
 
 def checked_claims(run: Run) -> dict[str, Any]:
@@ -20,9 +21,11 @@ def checked_claims(run: Run) -> dict[str, Any]:
         return {"claims": [], "flags": [], "problem": str(error)}
     if found.answer is None:
         return {"claims": [], "flags": [], "problem": ""}
-    claims = [
-        {"text": check.claim.text, "stands": check.stands, "problems": list(check.problems)}
-        for check in found.claims
-    ]
+    claims: list[dict[str, Any]] = []
     flags = [{"name": flag.name, "reason": flag.reason} for flag in found.flags]
+    for check in found.claims:
+        text = plain_line(check.claim.text) or check.claim.text
+        claims.append({"text": text, "stands": check.stands, "problems": list(check.problems)})
+        for flag in flags:
+            flag["reason"] = flag["reason"].replace(repr(check.claim.text), repr(text))
     return {"claims": claims, "flags": flags, "problem": ""}

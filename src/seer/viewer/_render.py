@@ -30,6 +30,8 @@ LONGEST = 100_000
 LONGEST_CODE = 60_000
 MOST_LINKS = 1_000
 LONGEST_FORMULA = 2_000
+_FORMULA_LINES = 60
+_FORMULA_SIGN = re.compile(r"[\\^_=<>+/*|]")
 DEEPEST = 80
 """Elements inside each other; deeper ones are dropped and their text is kept."""
 _MATH = (
@@ -145,11 +147,58 @@ def _encodable(text: str) -> str:
 def _renderer() -> MarkdownIt:
     found = MarkdownIt("js-default", {"html": False, "linkify": True, "highlight": None})
     dollarmath_plugin(found, allow_digits=False, double_inline=True, renderer=_formula)
+    found.inline.ruler.before("escape", "seer_math", _bracket_math)
+    found.block.ruler.before(
+        "fence", "seer_math_block", _bracket_block, {"alt": ["paragraph", "list", "blockquote"]}
+    )
     found.add_render_rule("fence", _fence)
     found.add_render_rule("code_block", _fence)
     found.add_render_rule("image", _image)
     found.core.ruler.push("seer", _adapt)
     return found
+
+
+def _bracket_math(state: Any, silent: bool) -> bool:
+    r"""Read `\(...\)` and `\[...\]` in a line of text as formulas."""
+    opening = state.src[state.pos : state.pos + 2]
+    if opening not in (r"\(", r"\["):
+        return False
+    closing = r"\)" if opening == r"\(" else r"\]"
+    begin = state.pos + 2
+    end = state.src.find(closing, begin, min(begin + LONGEST_FORMULA, state.posMax))
+    content = state.src[begin:end].strip() if end > 0 else ""
+    # Without a sign of a formula, the backslashes only escape brackets.
+    if "`" in content or opening in content:
+        return False
+    if not _FORMULA_SIGN.search(content) and not (opening == r"\(" and len(content) == 1):
+        return False
+    if not silent:
+        kind = "math_inline" if opening == r"\(" else "math_inline_double"
+        state.push(kind, "math", 0).content = content
+    state.pos = end + 2
+    return True
+
+
+def _bracket_block(state: Any, first: int, last: int, silent: bool) -> bool:
+    r"""Read lines from one that begins with `\[` to one that ends with `\]` as a formula."""
+    begin = state.bMarks[first] + state.tShift[first]
+    if not state.src.startswith(r"\[", begin) or state.sCount[first] - state.blkIndent >= 4:
+        return False
+    for line in range(first, min(last, first + _FORMULA_LINES)):
+        end = state.eMarks[line]
+        if not state.src[state.bMarks[line] : end].rstrip().endswith(r"\]"):
+            continue
+        content = state.src[begin + 2 : end].rstrip()[:-2].strip()
+        if r"\]" in content or not _FORMULA_SIGN.search(content):
+            return False
+        if not silent:
+            token = state.push("math_block", "math", 0)
+            token.block = True
+            token.content = content
+            token.map = [first, line + 1]
+        state.line = line + 1
+        return True
+    return False
 
 
 def _adapt(state: Any) -> None:

@@ -42,19 +42,38 @@ function at(stops, share) {
   return stops[low].map((part, index) => Math.round(part + (stops[low + 1][index] - part) * rest));
 }
 
-// The bounds of most values, if a few outliers would hide the differences between the others.
+// How much of each end may be outliers, and how many times as far as the others they must reach.
+// The first token of a prompt often has activations a thousand times as large as those of the
+// others: one column of a short prompt is a fifth of all values.
+const OUTLIERS = [
+  [0.02, 3],
+  [0.06, 6],
+  [0.12, 10],
+  [0.2, 20],
+];
+
+// The bounds of most values, if outliers would hide the differences between the others.
 function withoutOutliers(sorted) {
   const last = sorted.length - 1;
-  const step = Math.max(1, Math.ceil(last * 0.02));
-  const [low, high] = [sorted[step], sorted[last - step]];
-  const far = sorted[last] - sorted[0] > 3 * (high - low) && high > low;
-  return sorted.length >= 6 && far ? [low, high] : null;
+  if (sorted.length < 6) return null;
+  for (const [share, times] of OUTLIERS) {
+    const step = Math.max(1, Math.ceil(last * share));
+    const [low, high] = [sorted[step], sorted[last - step]];
+    const span = high - low;
+    if (!(span > 0) || sorted[last] - sorted[0] <= times * span) continue;
+    // An end without outliers keeps its values.
+    return [
+      low - sorted[0] > span ? low : sorted[0],
+      sorted[last] - high > span ? high : sorted[last],
+    ];
+  }
+  return null;
 }
 
 /**
- * A function from a value to [r, g, b], with `low`, `high` and `diverging`. If it is `clipped`, its
- * bounds are percentiles, and values beyond a bound have the colour of the bound. `whole` keeps the
- * full range.
+ * A function from a value to [r, g, b], with `low`, `high` and `diverging`. If it is `clipped`, a
+ * bound is a percentile, and values beyond it (`below`, `above`) have the colour of the bound.
+ * `whole` keeps the full range.
  */
 export function scale(values, { whole = false } = {}) {
   const sorted = Float64Array.from(values).filter(Number.isFinite).sort();
@@ -66,10 +85,16 @@ export function scale(values, { whole = false } = {}) {
   const found = diverging
     ? (value) => at(DIVERGING[mode], (value / bound + 1) / 2)
     : (value) => at(RISING[mode], high === low ? 0.5 : (value - low) / (high - low));
+  const bounds = diverging ? { low: -bound, high: bound } : { low, high };
   return Object.assign(
     (value) => (Number.isFinite(value) ? found(value) : [128, 128, 128]),
-    { clipped: robust !== null },
-    diverging ? { low: -bound, high: bound, diverging } : { low, high, diverging },
+    {
+      ...bounds,
+      diverging,
+      clipped: robust !== null,
+      below: sorted[0] < bounds.low,
+      above: sorted[sorted.length - 1] > bounds.high,
+    },
   );
 }
 

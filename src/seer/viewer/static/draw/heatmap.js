@@ -117,9 +117,9 @@ export function legend(colours, change = null) {
   return h(
     "div.legend",
     {},
-    `${colours.clipped ? "≤ " : ""}${number(colours.low)}`,
+    `${colours.below ? "≤ " : ""}${number(colours.low)}`,
     h("span.legend-bar", { style: { background: `linear-gradient(90deg, ${stops.join(",")})` } }),
-    `${colours.clipped ? "≥ " : ""}${number(colours.high)}`,
+    `${colours.above ? "≥ " : ""}${number(colours.high)}`,
     change
       ? h("button.small", { onclick: change }, colours.clipped ? "full range" : "without outliers")
       : null,

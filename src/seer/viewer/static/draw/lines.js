@@ -59,7 +59,7 @@ export function lineChart(
   if (!finite(y0) || !finite(y1)) [y0, y1] = [0, 1];
   if (x0 === x1) x1 = x0 + 1;
   if (y0 === y1) [y0, y1] = [y0 - 0.5, y1 + 0.5];
-  const [rows, columns] = [ticks(y0, y1), ticks(x0, x1, 6)];
+  const [rows, columns] = [ticks(y0, y1, 5), ticks(x0, x1, 6)];
   // Room for the longest label on the left, and for half of the last label of the x axis.
   const longest = rows.reduce((most, y) => Math.max(most, formatY(y).length), 0);
   const PADDING = { left: longest * LETTER + 12, right: 14, top: 9, bottom: xTitle ? 34 : 20 };

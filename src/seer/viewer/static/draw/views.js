@@ -94,6 +94,8 @@ function tokens(value, path, found, functionName) {
         isToken ? texts : layers?.length === array.shape[side] ? layers : null,
       );
       const axes = namedAxes(value) ?? sides.map((isToken) => (isToken ? "token" : other));
+      // Layers that name an axis are not numbers to draw.
+      if ([rowNames, columnNames].includes(layers)) used.push("layers");
       found.push({ kind: "array", title, array, rowNames, columnNames, axes });
     } else continue;
     used.push(key);

@@ -104,6 +104,7 @@ export class ComparePage {
           "div",
           {},
           h("a.run-name", { href: `#/run/${encodeURIComponent(model.id)}` }, model.title),
+          h("span.compare-id", {}, model.id.slice(-8)),
           h(
             "div.facts",
             {},
@@ -122,7 +123,7 @@ export class ComparePage {
       this.verdict,
       this.at < 0
         ? "The two runs did the same."
-        : `The first ${this.at} of ${length} entries are the same; they part at entry ${this.at + 1}.`,
+        : `The first ${this.at} of ${length} entries are the same; they diverge at entry ${this.at + 1}.`,
     );
     if (!this.calls.element.hidden) this.calls.update();
     this.list.setItems(

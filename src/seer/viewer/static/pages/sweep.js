@@ -89,7 +89,7 @@ export class SweepPage {
             "tr",
             {},
             ["Agent", "Tools", "Model", "Cells, by repetition"].map((name) => h("th", {}, name)),
-            h("th", {}, "Score, with 95 % interval", axis(bounds)),
+            h("th.sweep-axis", {}, "Score, with 95 % interval", axis(bounds)),
             ["Mean", "n", "Cost"].map((name) => h("th.right", {}, name)),
           ),
         ),
@@ -137,7 +137,7 @@ export class SweepPage {
       ),
       h("td", {}, group.model ?? "–"),
       h(
-        "td",
+        "td.sweep-wide",
         {},
         h(
           "div.sweep-cells",
@@ -145,10 +145,10 @@ export class SweepPage {
           group.cells.map((cell) => square(cell, colours)),
         ),
       ),
-      h("td", {}, interval(group, bounds, colour)),
-      h("td.right", {}, group.mean === null ? "–" : number(group.mean)),
-      h("td.right", {}, count(group.n)),
-      h("td.right", {}, dollars(group.cost_usd)),
+      h("td.sweep-wide", {}, interval(group, bounds, colour)),
+      h("td.right", { data: { name: "mean" } }, group.mean === null ? "–" : number(group.mean)),
+      h("td.right", { data: { name: "n" } }, count(group.n)),
+      h("td.right", { data: { name: "cost" } }, dollars(group.cost_usd)),
     );
   }
 

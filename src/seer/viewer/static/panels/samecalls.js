@@ -46,7 +46,7 @@ export class SameCalls {
         "summary",
         {},
         h("span.tool-name", {}, String(calls[0].function)),
-        h("span.same-arguments", {}, textOf(calls[0].arguments).slice(0, 160)),
+        h("span.same-arguments", {}, argumentsOf(calls[0]).slice(0, 160)),
         h("span.same-verdict", {}, same ? "same result" : "results differ"),
       ),
     );
@@ -72,6 +72,19 @@ export class SameCalls {
       pictures,
       pictures.length || !value ? null : h("div.json", {}, tree(value.result ?? value.error, 2)),
     ];
+  }
+}
+
+// The arguments as in a call of Python: `"a text", k=5`.
+function argumentsOf(call) {
+  try {
+    const [positional, named] = JSON.parse(textOf(call.arguments));
+    const words = positional.map((value) => JSON.stringify(value));
+    for (const [name, value] of Object.entries(named)) words.push(`${name}=${JSON.stringify(value)}`);
+    return `(${words.join(", ")})`;
+  } catch {
+    // Cut off, or not JSON: the text as it was recorded.
+    return textOf(call.arguments);
   }
 }
 
