@@ -79,6 +79,16 @@ def test_without_that_index_it_takes_what_pip_finds_and_says_so(
     assert "may be several gigabytes" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("terminal", [True, False])
+def test_pip_shows_its_progress_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, terminal: bool
+) -> None:
+    calls = installed(monkeypatch, fails=["--torch-backend"])
+    monkeypatch.setattr("sys.stderr.isatty", lambda: terminal)
+    demo.make()
+    assert ("-q" in calls[-1]) is not terminal
+
+
 def test_an_installation_that_fails_leaves_nothing(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -141,3 +141,9 @@ def test_on_a_narrow_terminal_only_the_named_columns_are_cut(
     lines = [line for line in plain.splitlines() if line.strip()]
     assert len(lines) == 3 and max(map(len, lines)) <= 60
     assert "20260101-aaaaaaaa" in lines[2] and "12345" in lines[2] and "…" in lines[2]
+
+
+def test_a_title_longer_than_its_table_is_one_line() -> None:
+    file = io.StringIO()
+    table(["n"], [[1]], title="run 20261118-155215-2d45815e: completed", file=file)
+    assert file.getvalue().splitlines()[0] == "run 20261118-155215-2d45815e: completed"

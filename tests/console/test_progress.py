@@ -55,6 +55,15 @@ def test_on_a_terminal_the_display_moves() -> None:
         assert word in text
 
 
+def test_the_display_leaves_room_for_the_echo_of_interrupts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", run(Terminal()))
+    widths = {len(line) for line in re.split(r"[\r\n]+", text)}
+    assert 50 <= max(widths) <= 60 - len("^C^C^C")
+
+
 def test_silence_is_silent() -> None:
     assert run(Terminal(), mode="off") == ""
 

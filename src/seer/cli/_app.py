@@ -32,7 +32,7 @@ _SECTIONS: dict[str, dict[str, str]] = {
     },
     "Work": {
         "run": "Run an experiment, with a record of everything.",
-        "sweep": "Run one for many agents, tool sets, models and seeds.",
+        "sweep": "Run an experiment for many agents, tool sets, models, seeds.",
         "check": "Load an interface file in a jail, and list what it exposes.",
         "serve": "Serve an interface file without a program; print how to connect.",
         "shell": "Call an interface's functions by hand, as an agent would.",
@@ -91,7 +91,7 @@ Examples:
   seer doctor                        what works here
   seer init my-study && seer run my-study
   seer check interface.py            what an agent would be able to call
-  seer runs list --status error     then: seer runs show RUN
+  seer runs list --status error      then: seer runs show RUN
 \b
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 problems found, 130 interrupted
 Shell completion: eval "$(_SEER_COMPLETE=bash_source seer)"  (or zsh_source)""",

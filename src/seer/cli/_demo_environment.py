@@ -124,8 +124,10 @@ def _install(draft: Path) -> None:
     if importlib.util.find_spec("pip"):
         # With the user's own settings of pip, which uv does not read.
         by_pip = [sys.executable, "-m", "pip", "--python", str(python)]
+        # Only a log is spared pip's progress: on a terminal, minutes of silence look like a hang.
+        quiet = [] if sys.stderr.isatty() else ["-q"]
         installers.append(
-            [*by_pip, "-q", "--disable-pip-version-check", "install", "--only-binary", ":all:"]
+            [*by_pip, *quiet, "--disable-pip-version-check", "install", "--only-binary", ":all:"]
         )
     else:
         installers.append(by_uv)

@@ -21,7 +21,7 @@ Examples:
 @click.argument("agent")
 @click.option("--model", help="The vendor's model.")
 @click.option(
-    "--limit", type=click.IntRange(1), help="Ask about only this many answers, drawn with seed 0."
+    "--limit", type=click.IntRange(1), help="Use only this many answers, sampled with seed 0."
 )
 @json_option
 def command(agent: str, model: str | None, limit: int | None, as_json: bool) -> int:

@@ -48,13 +48,13 @@ Examples:
   seer mcp interface.py --for claude > .mcp.json
   seer mcp interface.py --for codex >> ~/.codex/config.toml
   seer mcp interface.py --for gemini > .gemini/settings.json
-  seer mcp ID --for cursor > .cursor/mcp.json   ID: of `seer serve --detach`
+  seer mcp ID --for cursor > .cursor/mcp.json   ID from `seer serve --detach`
   seer mcp ID --for vscode > .vscode/mcp.json
   seer mcp interface.py --http --for codex      one server for all clients""",
 )
 @click.argument("target")
 @machine_options
-@click.option("--name", help="What the interface is called (default: the file's stem).")
+@click.option("--name", help="The interface's name (default: the file's, without .py).")
 @click.option(
     "--for",
     "client",

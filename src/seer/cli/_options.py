@@ -84,9 +84,19 @@ def machine_options(function: _F) -> _F:
             "--provider", help="Where to run it (default: $SEER_PROVIDER, else modal or local)."
         ),
         click.option("--gpu", help="The GPU that it needs, such as A100 (default: none)."),
-        click.option("--package", "packages", multiple=True, help="Python package it imports."),
+        click.option(
+            "--package",
+            "packages",
+            multiple=True,
+            help="A Python package it imports (can be repeated).",
+        ),
         click.option("--hidden", is_flag=True, help="Hide the models' names from callers."),
-        click.option("--model", "models", multiple=True, help="Model it loads: hub id or folder."),
+        click.option(
+            "--model",
+            "models",
+            multiple=True,
+            help="A model it loads, hub id or folder (can be repeated).",
+        ),
     ):
         function = option(function)
     return function

@@ -20,7 +20,7 @@ Examples:
   seer organism make spec.toml --out organisms/first --keep-failed""",
 )
 def command() -> None:
-    """Make small models with a planted behaviour, each with a control and a truth."""
+    """Make small models with a planted behaviour, each with a control and a ground truth."""
 
 
 @command.command(name="list")
@@ -41,12 +41,13 @@ def list_(as_json: bool) -> int:
 
 
 @command.command(
+    short_help="Train and test an organism and its control, and write them.",
     epilog="""\b
 A spec is TOML: behaviour = "trigger", and optionally hard, seed, base, rows,
 kept, steps, cases, device and a table [parameters]. A parameter that is
 "random" or missing is drawn at random.
 \b
-Exit code 3: a gate failed. Nothing is written then, except with --keep-failed."""
+Exit code 3: a gate failed. Nothing is written then, except with --keep-failed.""",
 )
 @click.argument("spec", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="The folder to create.")

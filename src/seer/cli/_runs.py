@@ -47,11 +47,11 @@ def _limit(_ctx: click.Context, param: click.Parameter, given: str | None) -> fl
 Examples:
   seer runs list --status error --search "hidden preference"
   seer runs list --runs sweeps/first    the runs of a sweep
-  seer runs show 4f2a9c1b            the beginning or end of an id is enough
+  seer runs show 4f2a9c1b               the beginning or end of an id is enough
   seer runs say RUN "look at layer 5"   and: stop RUN, limits RUN --cost-usd 2
-  seer runs diff RUN OTHER           where two runs diverge
-  seer runs export RUN run.eval      for `inspect view`
-  seer runs export RUN OTHER logs    several, into a folder""",
+  seer runs diff RUN OTHER              where two runs diverge
+  seer runs export RUN run.eval         for `inspect view`
+  seer runs export RUN OTHER logs       several, into a folder""",
 )
 def command() -> None:
     """List, show, change, compare, export and delete runs."""
@@ -223,14 +223,18 @@ def say_to(run: str, text: str, root: Path | None) -> None:
     say(f"{found.run_id}: the message is delivered after the agent's reply", file=sys.stderr)
 
 
-@command.command("limits")
+@command.command("limits", short_help="Change limits of a run that is running.")
 @run_argument("run")
 @runs_option
-@click.option("--turns", metavar="NUMBER|none", callback=_limit)
-@click.option("--tool-calls", metavar="NUMBER|none", callback=_limit)
-@click.option("--seconds", metavar="NUMBER|none", callback=_limit)
-@click.option("--tokens", metavar="NUMBER|none", callback=_limit)
-@click.option("--cost-usd", metavar="NUMBER|none", callback=_limit)
+@click.option("--turns", metavar="NUMBER|none", callback=_limit, help="Turns of the agent.")
+@click.option("--tool-calls", metavar="NUMBER|none", callback=_limit, help="Calls of tools.")
+@click.option(
+    "--seconds", metavar="NUMBER|none", callback=_limit, help="Seconds from the start of the run."
+)
+@click.option(
+    "--tokens", metavar="NUMBER|none", callback=_limit, help="Tokens, of input and output."
+)
+@click.option("--cost-usd", metavar="NUMBER|none", callback=_limit, help="Cost in dollars.")
 def limits(run: str, root: Path | None, **given: float | str | None) -> None:
     """Change limits of a run that is running: a number, or `none` to lift one."""
     from seer.harness import control_run
@@ -270,7 +274,7 @@ def diff(left: str, right: str, root: Path | None, as_json: bool) -> int:
     return 0 if found.equal else FOUND
 
 
-@command.command("export")
+@command.command("export", short_help="Write runs as Inspect logs.")
 @run_argument("runs", nargs=-1, required=True)
 @click.argument("target", type=click.Path(path_type=Path))
 @runs_option

@@ -26,7 +26,7 @@ Examples:
 )
 @interface_argument
 @machine_options
-@click.option("--name", help="What the interface is called (default: the file's stem).")
+@click.option("--name", help="The interface's name (default: the file's, without .py).")
 @click.option(
     "--replicas",
     type=click.IntRange(min=1),

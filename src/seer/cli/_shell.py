@@ -22,7 +22,7 @@ from seer.console._output import filtered_output
     epilog="""\b
 Examples:
   seer shell interface.py --model ./gemma   a prompt with the functions
-  seer shell ID                             of `seer serve --detach`
+  seer shell ID                             ID from `seer serve --detach`
   echo 'print(count("a"))' | seer shell interface.py""",
 )
 @click.argument("target")

@@ -54,7 +54,9 @@ Exit code 3: some cells have no result.""",
     help="The sweep's folder.",
 )
 @click.option("--concurrency", type=click.IntRange(0), help="Cells to run at once (default 2).")
-@click.option("--budget-usd", type=click.FloatRange(0), help="Start no cell above this total cost.")
+@click.option(
+    "--budget-usd", type=click.FloatRange(0), help="Start no more cells after this total cost."
+)
 @click.option("--timeout", type=click.FloatRange(0), help="Seconds that one attempt may take.")
 @click.option(
     "--retry-failed", default=0, type=click.IntRange(0), help="How often to retry a failed cell."

@@ -24,7 +24,7 @@ Exit code 3: a claim does not stand, or a problem was flagged.""",
 @run_argument("run")
 @runs_option
 @click.option("--live", "target", help="Run the cited calls again: an interface file, or an id.")
-@click.option("--name", help="What the interface was called in the run (default: the file's stem).")
+@click.option("--name", help="The interface's name in the run (default: the file's, without .py).")
 @machine_options
 @json_option
 def command(

@@ -5,7 +5,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TextIO, cast
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -107,8 +107,28 @@ def live_display(title: str, file: TextIO) -> Generator[Display]:
                 _shared = None
 
 
+class _Progress(RichProgress):
+    def get_renderable(self) -> RenderableType:
+        return _Narrow(super().get_renderable())
+
+
+class _Narrow:
+    """Leaves the last columns of the terminal free.
+
+    A terminal echoes Ctrl-C as `^C` behind the last line. On a full line, the echo would begin
+    another one, and the display would leave a copy of its first line behind.
+    """
+
+    def __init__(self, inner: RenderableType) -> None:
+        self._inner = inner
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        width = max(1, options.max_width - len("^C^C^C"))
+        yield from console.render(self._inner, options.update_width(width))
+
+
 def _make(file: TextIO) -> RichProgress:
-    return RichProgress(
+    return _Progress(
         SpinnerColumn(finished_text=" "),
         _Field("mark"),
         _Field("label"),

@@ -80,9 +80,7 @@ def table(
     stream = sys.stdout if file is None else file
     # `Text` below keeps rich from interpreting brackets in a cell as markup.
     cells = [[visible(str(cell)) for cell in row] for row in rows]
-    rendered = Table(
-        title=Text(visible(title)) if title else None, box=box.SIMPLE_HEAD, title_justify="left"
-    )
+    rendered = Table(box=box.SIMPLE_HEAD)
     widths = _widths(columns, cells)
     # A log has no width, so nothing is cut there.
     width = None if stream.isatty() else max(80, 4 + sum(widths))
@@ -100,6 +98,9 @@ def table(
         )
     for row in cells:
         rendered.add_row(*(Text(cell, style=(colours or {}).get(cell, "")) for cell in row))
+    if title:
+        # As a title of the table it would be wrapped to the table's width.
+        console.print(Text(visible(title)), soft_wrap=True)
     console.print(rendered)
 
 

@@ -400,9 +400,9 @@ def _connectors(
 @cache
 def _warn_of_shared_user() -> None:
     logger.warning(
-        "machines of an ordinary user share its user id. Together they may use up to half of its "
-        "limits, and a hostile machine can take what the others leave of it. Machines that root "
-        "starts have their own users"
+        "all machines of an ordinary user run as that user. They share half of the user's limits, "
+        "so a hostile machine can leave nothing for the others. Machines that root starts each "
+        "have their own user"
     )
 
 
