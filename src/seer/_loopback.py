@@ -9,6 +9,7 @@ browser send.
 from __future__ import annotations
 
 import asyncio
+import errno
 import hmac
 import socket
 from typing import TYPE_CHECKING
@@ -102,6 +103,7 @@ def _listen(port: int) -> socket.socket:
         listener.listen(128)
     except OSError as error:
         listener.close()
-        reason = f"cannot listen on this port: {error.strerror}"
+        taken = error.errno == errno.EADDRINUSE
+        reason = "is already in use" if taken else f"cannot be listened on: {error.strerror}"
         raise ConfigError("port", port, f"{reason}; use 0 for a free port") from error
     return listener

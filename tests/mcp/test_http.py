@@ -417,7 +417,7 @@ async def test_a_cancelled_call_is_cancelled_here(server: HttpServer, mode: str)
 async def test_closing_the_server_ends_calls_and_frees_the_port(server: HttpServer) -> None:
     port = urlsplit(server.url).port or 0
     tools = ToolSet(name="lab", tools=[typed_tool(add)])
-    with pytest.raises(ConfigError, match=f"port={port}: cannot listen on this port"):
+    with pytest.raises(ConfigError, match=f"port={port}: is already in use"):
         await on_loop(HttpServer.open(tools, port=port, token=TOKEN))
     raw = Raw(server)
     await asyncio.to_thread(raw.initialize)

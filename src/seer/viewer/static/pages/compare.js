@@ -122,7 +122,7 @@ export class ComparePage {
     fill(
       this.verdict,
       this.at < 0
-        ? "The two runs did the same."
+        ? "The two runs are the same."
         : `The first ${this.at} of ${length} entries are the same; they diverge at entry ${this.at + 1}.`,
     );
     if (!this.calls.element.hidden) this.calls.update();

@@ -345,7 +345,7 @@ function limit({ event }, view) {
 
 function cut({ event }) {
   const word = event.vendor_reason == null ? "" : ` (${String(event.vendor_reason)})`;
-  return h("section.card.notice", {}, lead("alert", `Answer not whole: ${String(event.reason)}${word}`));
+  return h("section.card.notice", {}, lead("alert", `Incomplete answer: ${String(event.reason)}${word}`));
 }
 
 function failure({ event }, view) {

@@ -23,7 +23,7 @@ export class Waterfall {
     this.functions = h("div.functions");
     this.axis = h("div.axis", { "aria-hidden": "true" });
     this.scroller = h("div.waterfall-scroll", { tabindex: "0", "aria-label": "gate calls" });
-    this.empty = h("div.empty", {}, "No call has passed the gate.");
+    this.empty = h("div.empty", {}, "No gate calls yet.");
     this.element = h(
       "div.panel.waterfall",
       {},

@@ -61,10 +61,10 @@ export function shareRun(model, source) {
       h(
         "p.hint",
         {},
-        "The file opens in any browser, without a network. What looks like a credential is always taken out.",
+        "The file opens in any browser, without a network. Text that looks like a credential is always removed.",
       ),
       h("label", {}, "Further secrets", secrets),
-      h("label", {}, "Fields to take out, by name", fields),
+      h("label", {}, "Fields to leave out, by name", fields),
       paths.label,
       images.label,
       arrays.label,
@@ -97,9 +97,9 @@ async function describe(source, id, asked) {
       h(
         "strong",
         {},
-        parts.length ? `Takes out: ${parts.join(", ")}.` : "Nothing to take out was found.",
+        parts.length ? `Removes: ${parts.join(", ")}.` : "Found nothing to remove.",
       ),
-      ` The file has ${bytes(found.bytes)}.`,
+      ` File size: ${bytes(found.bytes)}.`,
     ];
   } catch (error) {
     return [`No preview: ${error.message}`];
