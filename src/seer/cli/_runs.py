@@ -47,7 +47,7 @@ def _limit(_ctx: click.Context, param: click.Parameter, given: str | None) -> fl
 Examples:
   seer runs list --status error --search "hidden preference"
   seer runs list --runs sweeps/first    the runs of a sweep
-  seer runs show 4f2a9c1b               the beginning or end of an id is enough
+  seer runs show 4f2a9c1b               an id's beginning or end is enough
   seer runs say RUN "look at layer 5"   and: stop RUN, limits RUN --cost-usd 2
   seer runs diff RUN OTHER              where two runs diverge
   seer runs export RUN run.eval         for `inspect view`
