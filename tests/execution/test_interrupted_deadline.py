@@ -1,6 +1,7 @@
 """An interrupt while the block of a deadline is left does not leave the deadline behind."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,7 +41,7 @@ async def test_an_interrupt_at_a_deadline_does_not_stop_later_calls(
     file = tmp_path / "tools.py"
     file.write_text('@expose\ndef double(x: int) -> int:\n    """Twice x."""\n    return 2 * x\n')
     async with ScopedSandbox(SandboxConfig(gpu=None, provider="local")) as scoped:
-        library = await scoped.aserve(file)
+        library: Any = await scoped.aserve(file)
         workspace = Workspace(libraries=[library])
         async with await acreate_local_session(workspace, workspace_dir=tmp_path / "work") as here:
             interrupted = await here.aexec(INTERRUPTED.format(method=method))

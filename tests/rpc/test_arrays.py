@@ -301,10 +301,25 @@ def test_a_pool_is_bounded_and_says_so_by_none() -> None:
     first = pool.take(512 * 1024)
     assert first is not None
     assert pool.take(1 << 20) is None
+    pool.let_go(first)
     pool.release(first.index)
     again = pool.take(500 * 1024)
     assert again is first
     pool.close()
+
+
+def test_a_slot_stays_valid_for_those_who_fill_it_when_its_connection_closes() -> None:
+    allowance = Allowance()
+    pool = SlotPool(allowance, Spares())
+    slot = pool.take(1 << 20)
+    assert slot is not None
+    pool.close()
+    slot.view[:3] = b"abc"
+    pool.hold(slot)
+    pool.let_go(slot)
+    assert (bytes(slot.view[:3]), allowance.used > 0) == (b"abc", True)
+    pool.let_go(slot)
+    assert allowance.used == 0
 
 
 def test_a_slot_is_not_used_again_while_somebody_reads_it() -> None:

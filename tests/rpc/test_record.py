@@ -429,6 +429,46 @@ def test_calls_stopped_while_queued_are_recorded_and_leave_no_memory(
         assert gate.budget()["caller"]["used"]["calls"] == 2
 
 
+@pytest.mark.parametrize("replicas", [1, 2], ids=["one process", "copies"])
+def test_a_result_whose_caller_leaves_while_it_is_copied_is_recorded(
+    tmp_path: Path, replicas: int
+) -> None:
+    source = """
+        import numpy as np
+
+        @expose
+        def large(file: str) -> np.ndarray:
+            found = np.full(12_000_000, 3.0)
+            open(file, "w").close()
+            return found
+    """
+    times = 5
+    with serving(source, record=str(tmp_path / "record"), replicas=replicas) as served:
+        followed = served.follow("a")
+        for number in range(times):
+            file = tmp_path / f"made-{number}"
+            body = json.dumps({"args": [str(file)], "kwargs": {}}).encode()
+            with socket.socket(socket.AF_UNIX) as connected:
+                connected.connect(str(served.socket_path("a")))
+                connected.sendall(
+                    b"POST /v1/call/large HTTP/1.1\r\nseer-gate: 1\r\nseer-accept: shared\r\n"
+                    b"content-length: %d\r\n\r\n%s" % (len(body), body)
+                )
+                wait_until(file.exists)
+            # Closed while the gate copies the array into a slot, or just before or after it.
+            wait_until(lambda: served.calls() == 0)
+        assert served.gate().call("large", (str(tmp_path / "last"),)).sum() == 36_000_000.0
+        found = lines(served, times + 1)
+        assert len(found) == times + 1
+        assert found[-1]["outcome"] == "ok"
+        assert {line["outcome"] for line in found} <= {"ok", "CallCancelledError"}
+        ended = [line for line in found if line["outcome"] == "ok"]
+        assert {line["result_buffers"][0]["sha256"] for line in ended} == {
+            hashlib.sha256(np.full(12_000_000, 3.0).tobytes()).hexdigest()
+        }
+        assert served.control("POST", f"/v1/flush/{followed.name}")["lost"] == 0
+
+
 def test_a_detached_call_is_recorded_once_also_if_the_interface_dies(tmp_path: Path) -> None:
     with serving(SOURCE, record=str(tmp_path / "record")) as served:
         served.follow("a")

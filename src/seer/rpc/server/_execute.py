@@ -354,7 +354,8 @@ class Executor:
             if buffers:
                 reply.add_buffers(buffers, self._pool(call))
         except Exception as error:  # from copying off a GPU, or lack of memory
-            reply.give_up()
+            reply.keep_from_caller()
+            reply.let_go()
             return self.unsendable(call, error)
         return reply
 

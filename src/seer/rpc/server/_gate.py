@@ -583,8 +583,14 @@ class Gate:
         waiting = call.end(seconds, gpu=gpu, runs_on=runs_on)
         if runs_on and waiting and mark >= 0:
             self._shared.answered(mark, seconds)
-        if waiting:
-            self._answer(call, reply, ended, seconds)
+        try:
+            if waiting:
+                self._answer(call, reply, ended, seconds)
+            else:
+                reply.keep_from_caller()
+        finally:
+            # Those that record it, or may send it again, hold its slot themselves.
+            reply.let_go()
         if not runs_on:
             self._forget(call)
 
@@ -621,7 +627,7 @@ class Gate:
             try:
                 call.tally.take_bytes(size, "the arguments and the result of this call")
             except BudgetExceededError as error:
-                reply.give_up()
+                reply.keep_from_caller()
                 call.tally.charge(0.0, 0.0, call.bytes_in)
                 reply = refusal(error)
         if call.streaming or (call.entry.streams and call.started_at):

@@ -181,7 +181,8 @@ class ThreadLanes:
             if ident is not None:
                 # The thread sees the exception before it can begin an import: it needs the
                 # interpreter for that, and looks for exceptions as soon as it gets it.
-                if outermost_import(sys._current_frames().get(ident)) is not None:
+                frames = sys._current_frames()  # pyright: ignore[reportPrivateUsage]
+                if outermost_import(frames.get(ident)) is not None:
                     return False
                 _raise_in(ident, Stopped)
         return True

@@ -253,7 +253,7 @@ class Recorder:
                 self._rung = False
                 for left in range(len(self._queue), -1, -AT_ONCE):
                     for _ in range(min(AT_ONCE, len(self._queue))):
-                        self._keep(self._queue.popleft())
+                        self._keep_or_lose(self._queue.popleft())
                     self._write()
                     if left > AT_ONCE:
                         # Let other threads have the interpreter.
@@ -266,6 +266,17 @@ class Recorder:
     def _tell(self) -> None:
         self._news = False
         self._notify({"op": "recorded"})
+
+    def _keep_or_lose(self, item: _Item) -> None:
+        """Keep an item. If that fails for a reason nobody thought of, the others are still kept."""
+        try:
+            self._keep(item)
+        except Exception as error:
+            import traceback
+
+            sys.stderr.write(traceback.format_exc())
+            for track in self._tracks.values():
+                track.lose(1, error)
 
     def _keep(self, item: _Item) -> None:
         """Make the line of a queued item, and add it to its tracks or to the ring."""

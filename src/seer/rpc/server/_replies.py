@@ -116,10 +116,14 @@ class Reply:
         self.kept_size = end
         self.size = end + offset
 
-    def give_up(self) -> None:
-        """Release the slot of a reply that is not sent."""
+    def keep_from_caller(self) -> None:
+        """Take the slot back from the caller, to whom the reply is not sent."""
         if self.slot is not None and self.pool is not None:
-            self.slot.lent = False
+            self.pool.release(self.slot.index)
+
+    def let_go(self) -> None:
+        """Note that the slot is not filled or read any more on behalf of this reply."""
+        if self.slot is not None and self.pool is not None:
             self.pool.let_go(self.slot)
 
     def buffers(self) -> list[memoryview]:

@@ -53,7 +53,7 @@ class UnfinishedCall:
         function: Its function's number.
         call: Its id.
         made: When its request arrived (monotonic).
-        since: When its function began (monotonic); 0 if it has not.
+        since: When its function began (monotonic); 0 if it waits.
         paid: Seconds that were charged for it already; 0 if its caller was not answered.
         shared_by: How many calls of a batch share its time.
     """

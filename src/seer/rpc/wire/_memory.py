@@ -237,7 +237,11 @@ class SlotPool:
         self._closed = False
 
     def take(self, size: int) -> Slot | None:
-        """A slot of at least `size` bytes, lent to the caller; None if the caller has too many."""
+        """A slot of at least `size` bytes; None if the caller has too many.
+
+        It has two holders: the caller, to whom it is lent until `release`, and whoever fills it,
+        until `let_go`. So it stays valid if the connection is closed meanwhile.
+        """
         size = max(aligned(size, _GRAIN), _GRAIN)
         with self._lock:
             slot = self._find(size)
@@ -249,7 +253,9 @@ class SlotPool:
             if slot is None:
                 return None
         with self._lock:
-            slot.lent = True
+            if not self._closed:
+                slot.lent = True
+                slot.holders += 1
             wanted = self._find(size) is None and not self._closed
         if wanted:
             self._spares.want(self, size)
