@@ -117,7 +117,7 @@ class Reply:
         self.size = end + offset
 
     def keep_from_caller(self) -> None:
-        """Take the slot back from the caller, to whom the reply is not sent."""
+        """Take the slot back from the caller, because the reply is not sent."""
         if self.slot is not None and self.pool is not None:
             self.pool.release(self.slot.index)
 

@@ -239,8 +239,8 @@ class SlotPool:
     def take(self, size: int) -> Slot | None:
         """A slot of at least `size` bytes; None if the caller has too many.
 
-        It has two holders: the caller, to whom it is lent until `release`, and whoever fills it,
-        until `let_go`. So it stays valid if the connection is closed meanwhile.
+        It has two holders: the caller, until `release`, and the code that fills it, until `let_go`.
+        So it stays valid if the connection is closed meanwhile.
         """
         size = max(aligned(size, _GRAIN), _GRAIN)
         with self._lock:
