@@ -18,7 +18,7 @@ UNCONFINED = '#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done\nshift\nexec "$@"\
 # What `setpriv` asks for is not at issue in these, so the command itself is run.
 PRETENDER = "#!/bin/sh\nfor last; do :; done\ncat /proc/self/status /proc/self/net/dev\nexit 0\n"
 BROKEN = "#!/bin/sh\necho 'bwrap: out of order' >&2\nexit 1\n"
-CROWDED = "#!/bin/sh\necho 'bwrap: namespace: Resource temporarily unavailable' >&2\nexit 1\n"
+CROWDED = "#!/bin/sh\necho 'bwrap: Creating new namespace failed: {}' >&2\nexit 1\n"
 
 
 def test_an_unknown_backend_is_named_with_the_known_ones() -> None:
@@ -110,13 +110,16 @@ def test_a_bwrap_that_does_not_confine_is_not_used(starter: Starter, text: str) 
 
 
 @pytest.mark.full
-def test_a_user_without_processes_left_is_not_told_to_open_namespaces(starter: Starter) -> None:
+@pytest.mark.parametrize("error", ["Resource temporarily unavailable", "Cannot allocate memory"])
+def test_a_shortage_does_not_choose_a_weaker_jail(starter: Starter, error: str) -> None:
     folder = starter.make("bin")
-    (folder / "bwrap").write_text(CROWDED)
+    (folder / "bwrap").write_text(CROWDED.format(error))
     (folder / "bwrap").chmod(0o755)
-    said = _choose(starter, f"{folder}:/usr/bin:/bin", BWRAP)
+    said = _choose(starter, f"{folder}:/usr/bin:/bin", NAME)
+    assert "IsolationUnavailableError" in said
+    assert "bubblewrap could not be tried, so nothing was started" in said
     assert "too many processes for another jail" in said
-    assert "namespaces must be open" not in said
+    assert "landlock" not in said
 
 
 @pytest.mark.full

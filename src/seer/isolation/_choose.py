@@ -34,7 +34,9 @@ def choose(
         needs: What is required. A backend that cannot meet it is refused, even if it was named.
 
     Raises:
-        IsolationUnavailableError: No backend can be used; the message has the reasons and fixes.
+        IsolationUnavailableError: No backend can be used; the message has the reasons and fixes. Or
+            one could not be tried for lack of processes, for example: then no weaker one is taken,
+            because a hostile jail of the same user could cause that.
     """
     automatic: tuple[BackendName, ...] = _AUTOMATIC
     if is_rented():
@@ -69,7 +71,13 @@ def backends() -> dict[BackendName, str | None]:
     `container` is left out: it is only for machines that hold a single sandbox.
     """
     names: tuple[BackendName, ...] = (*_AUTOMATIC, "none")
-    return {name: _BACKENDS[name].unavailable() for name in names}
+    found: dict[BackendName, str | None] = {}
+    for name in names:
+        try:
+            found[name] = _BACKENDS[name].unavailable()
+        except IsolationUnavailableError as error:
+            found[name] = str(error)
+    return found
 
 
 def _objection(backend: Backend, needs: frozenset[Need]) -> str | None:

@@ -1,5 +1,6 @@
 """The interface of a jail backend, what it returns for spawning a jail, and what backends share."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from seer.errors import IsolationError
+from seer.errors import IsolationError, IsolationUnavailableError
 from seer.isolation._policy import BackendName, Mount, Policy
 
 Need = Literal["hidden", "proxy", "users"]
@@ -17,6 +18,7 @@ Need = Literal["hidden", "proxy", "users"]
 whose only way out is the filtering proxy (`proxy`), several users in one jail (`users`)."""
 
 _TRIAL_TIMEOUT = 30.0
+_SHORTAGES = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +62,10 @@ class Backend(ABC):
         """Why this backend cannot be used here, with the fix; None when it works.
 
         The first call may run a real jail. A success is remembered until this process ends.
+
+        Raises:
+            IsolationUnavailableError: It could not be tried for lack of a resource. It may well
+                work, so a weaker backend must not take its place.
         """
         if self._works:
             return None
@@ -100,10 +106,12 @@ class Backend(ABC):
 
         Raises:
             IsolationError: The jail did not run.
+            IsolationUnavailableError: It did not run for lack of processes, memory or descriptors,
+                or in time.
         """
         launch = self.launch(Policy(), argv)
         try:
-            return subprocess.run(
+            done = subprocess.run(
                 launch.argv,
                 env=launch.env,
                 pass_fds=launch.pass_fds,
@@ -112,10 +120,25 @@ class Backend(ABC):
                 timeout=_TRIAL_TIMEOUT,
                 check=False,
             )
-        except (OSError, subprocess.TimeoutExpired) as error:
+        except subprocess.TimeoutExpired as error:
+            raise self._shortage(str(error)) from None
+        except OSError as error:
+            if error.errno in _SHORTAGES:
+                raise self._shortage(str(error)) from None
             raise IsolationError(f"a trial jail did not run: {error}") from None
         finally:
             launch.close()
+        said = done.stderr.decode(errors="replace").strip()
+        if done.returncode != 0 and any(os.strerror(number) in said for number in _SHORTAGES):
+            raise self._shortage(said)
+        return done
+
+    def _shortage(self, said: str) -> IsolationUnavailableError:
+        return IsolationUnavailableError(
+            f"{self.name} could not be tried, so nothing was started: {said}. This user has too"
+            " many processes for another jail, or the host lacks memory: end some, or wait until"
+            " other sandboxes have ended"
+        )
 
 
 def memory_file(name: str, content: bytes) -> int:

@@ -11,14 +11,13 @@ as its own. Everything works as before, but the kernel's mount tables, which wou
 host's disk each folder is, are empty. A shell stays as process 1 to keep the first namespace alive.
 """
 
-import errno
 import os
 import shlex
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from seer.errors import IsolationError
+from seer.errors import IsolationError, IsolationUnavailableError
 from seer.isolation._limits import (
     namespace_limits,
     prlimit_arguments,
@@ -86,6 +85,8 @@ class Bubblewrap(Backend):
             return f"{', '.join(missing)} missing; install util-linux and coreutils"
         try:
             done = self.run_trial(_PROBE)
+        except IsolationUnavailableError:
+            raise
         except IsolationError as error:
             return f"{error}; {_INSTALL}"
         if done.returncode != 0:
@@ -347,11 +348,6 @@ def _unconfined(output: str) -> str | None:
 
 
 def _advice(said: str) -> str:
-    if os.strerror(errno.EAGAIN) in said:
-        return (
-            "this user has too many processes for another jail: end some, or wait until other "
-            "sandboxes have ended"
-        )
     if os.geteuid() == 0:
         return (
             "root in a container needs CAP_SYS_ADMIN for it (for example "
