@@ -445,11 +445,12 @@ def test_a_result_whose_caller_leaves_while_it_is_copied_is_recorded(
     times = 5
     with serving(source, record=str(tmp_path / "record"), replicas=replicas) as served:
         followed = served.follow("a")
+        path = served.socket_path("a")
         for number in range(times):
             file = tmp_path / f"made-{number}"
             body = json.dumps({"args": [str(file)], "kwargs": {}}).encode()
             with socket.socket(socket.AF_UNIX) as connected:
-                connected.connect(str(served.socket_path("a")))
+                connected.connect(str(path))
                 connected.sendall(
                     b"POST /v1/call/large HTTP/1.1\r\nseer-gate: 1\r\nseer-accept: shared\r\n"
                     b"content-length: %d\r\n\r\n%s" % (len(body), body)
@@ -457,6 +458,7 @@ def test_a_result_whose_caller_leaves_while_it_is_copied_is_recorded(
                 wait_until(file.exists)
             # Closed while the gate copies the array into a slot, or just before or after it.
             wait_until(lambda: served.calls() == 0)
+            wait_until(lambda: http(path, "GET", "/v1/health")["detached"] == 0)
         assert served.gate().call("large", (str(tmp_path / "last"),)).sum() == 36_000_000.0
         found = lines(served, times + 1)
         assert len(found) == times + 1

@@ -182,6 +182,14 @@ class Call:
         with self.owner.lock:
             self.state, self.runner, self.copy, self.started_at = QUEUED, None, 0, 0.0
 
+    def take_waiting(self) -> int | None:
+        """Its mark as a call that waits, which the one that asks first must give back."""
+        if self.waiting is None:
+            return None
+        with self.owner.lock:
+            mark, self.waiting = self.waiting, None
+        return mark
+
     def set_limits(self, now: float, uses_gpu: Callable[[], bool]) -> None:
         """Compute when it must be told to stop, if it runs from now on."""
         expires = self.deadline_at

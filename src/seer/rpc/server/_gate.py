@@ -242,9 +242,9 @@ class Gate:
 
     def end_waiting(self, call: Call) -> None:
         """Note that a call has begun, or will not run."""
-        if call.waiting is not None:
-            self._waiting.remove(call.waiting)
-            call.waiting = None
+        mark = call.take_waiting()
+        if mark is not None:
+            self._waiting.remove(mark)
 
     def _check_detached(self, caller: Caller, entry: Entry, now: float) -> None:
         """Refuse a call of a caller whose detached function still runs.
@@ -589,8 +589,10 @@ class Gate:
             else:
                 reply.keep_from_caller()
         finally:
-            # Those that record it, or may send it again, hold its slot themselves.
+            # The recorder and the caller hold its slot themselves.
             reply.let_go()
+            # Only now: a process that ends before has not recorded the call.
+            self.end_waiting(call)
         if not runs_on:
             self._forget(call)
 
@@ -637,8 +639,6 @@ class Gate:
             recorder.hold(reply)
             # Before the answer is sent: its reader may ask at once for all answered calls.
             recorder.add(call, reply, ended, seconds, call.bytes_in + reply.size)
-            # Only now: a process that ends before has not recorded it.
-            self.end_waiting(call)
         return reply
 
     def run_headers(self, _call: Call) -> bytes:
