@@ -11,12 +11,25 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import pytest
+from mcp.server import MCPServer
 
 from seer.errors import ConfigError, RunControlError
-from seer.events import LimitReached, UserMessage
+from seer.events import (
+    Event,
+    LimitReached,
+    MessageNotDelivered,
+    MessageQueued,
+    Text,
+    ToolCall,
+    UserMessage,
+)
 from seer.harness import (
     AgentRun,
+    Call,
+    HumanAgent,
     Limits,
+    LineTerminal,
+    ReplayAgent,
     RunFinished,
     Scripted,
     Step,
@@ -24,7 +37,7 @@ from seer.harness import (
     control_run,
     run_agent,
 )
-from seer.runs import Run
+from seer.runs import Run, open_run
 
 
 def talk() -> AgentRun:
@@ -151,3 +164,116 @@ async def test_a_folder_with_a_long_path_can_be_controlled(tmp_path: Path) -> No
     await control(run, "stop")
     assert (await until(run, RunFinished)).reason == "cancelled"
     await run.aclose()
+
+
+# --- messages to an agent that is busy ---------------------------------------------------------
+
+
+def busy(*after: Step) -> AgentRun:
+    """A run whose agent is in a tool call that lasts until the run is stopped."""
+    server = MCPServer("lab")
+
+    @server.tool()
+    async def forever() -> str:
+        """Never return."""
+        await anyio.sleep_forever()
+        return ""
+
+    steps = [Step(calls=(Call("forever"),)), *after]
+    return run_agent("go", {"lab": server}, provider=Scripted(steps))
+
+
+async def rest(run: AgentRun) -> list[Event]:
+    """The events that are left."""
+    with anyio.fail_after(30):
+        return [event async for event in run]
+
+
+async def test_a_message_that_a_stopped_run_did_not_deliver_is_in_its_record() -> None:
+    run = busy(Step(text="a reply"), Step(text="the end"))
+    await until(run, ToolCall)
+    await control(run, "message", text="look at layer 5")
+    assert (await until(run, MessageQueued)).text == "look at layer 5"
+    await control(run, "stop")
+    events = await rest(run)
+    assert [type(event) for event in events] == [MessageNotDelivered, RunFinished]
+    assert isinstance(lost := events[0], MessageNotDelivered)
+    assert (lost.text, lost.reason) == ("look at layer 5", "the run ended first (cancelled)")
+    assert run.folder is not None
+    kept = [event["type"] for event in Run(run.folder).events()]
+    assert kept[-3:] == ["message_queued", "message_not_delivered", "run_finished"]
+    shown = await anyio.run_process([sys.executable, "-m", "seer", "runs", "show", str(run.folder)])
+    assert b"message not delivered, the run ended first (cancelled): look at" in shown.stdout
+
+
+async def test_a_script_gets_a_message_after_its_next_reply(calculator: MCPServer) -> None:
+    call = Call("add", {"a": 1, "b": 2})
+    steps = [Step(calls=(call,)), Step(text="a reply"), Step(calls=(call,)), Step(text="the end")]
+    run = run_agent("go", {"calculator": calculator}, provider=Scripted(steps))
+    await until(run, ToolCall)
+    await control(run, "message", text="and then?")
+    events = await rest(run)
+    kinds = (MessageQueued, UserMessage, Text)
+    found = [(type(event), event.text) for event in events if isinstance(event, kinds)]
+    assert found == [
+        (MessageQueued, "and then?"),
+        (Text, "a reply"),
+        (UserMessage, "and then?"),
+        (Text, "the end"),
+    ]
+
+
+async def test_an_agent_that_takes_no_messages_refuses_at_once() -> None:
+    run = busy(Step(text="the end"))
+    await until(run, ToolCall)
+    with pytest.raises(RunControlError, match="a script gets messages only after a step"):
+        await control(run, "message", text="look at layer 5")
+    run.send("from the program")
+    lost = await until(run, MessageNotDelivered)
+    assert lost.text == "from the program" and "no such step is left" in lost.reason
+    await control(run, "stop")
+    assert [type(event) for event in await rest(run)] == [RunFinished]
+
+
+async def test_a_replay_takes_no_messages(calculator: MCPServer) -> None:
+    steps = [Step(calls=(Call("add", {"a": 1, "b": 2}),)), Step(text="the end")]
+    servers = {"calculator": calculator}
+    recorded = run_agent("go", servers, provider=Scripted(steps))
+    await rest(recorded)
+    run = run_agent("go", servers, provider=ReplayAgent(open_run(recorded.run_id)))
+    await until(run, ToolCall)
+    with pytest.raises(RunControlError, match="a replay repeats the recorded messages"):
+        await control(run, "message", text="hello")
+    assert not [event for event in await rest(run) if isinstance(event, MessageQueued)]
+
+
+async def test_a_person_and_a_last_turn_take_no_messages() -> None:
+    refusals: list[str] = []
+
+    class Asked(LineTerminal):
+        async def ask(self, mark: str) -> str | None:
+            with pytest.raises(RunControlError) as caught:
+                await control(run, "message", text="hello")
+            refusals.append(str(caught.value))
+            return None
+
+    run = run_agent("go", provider=HumanAgent(Asked()), tools=False)
+    await rest(run)
+    assert "the agent is a person at a terminal" in refusals[0]
+
+    run = busy(Step(text="a reply"), Step(text="the end"))
+    await until(run, ToolCall)
+    run.conclude()
+    run.send("one more thing")
+    lost = await until(run, MessageNotDelivered)
+    assert lost.reason == "the agent has only its last turn left"
+    await rest(run)
+
+
+async def test_a_message_before_the_start_waits_and_one_after_the_end_is_refused() -> None:
+    run = run_agent("go", provider=Scripted([Step(text="one"), Step(text="two")]), tools=False)
+    run.send("early")
+    events = await rest(run)
+    assert [event.text for event in events if isinstance(event, UserMessage)] == ["early"]
+    with pytest.raises(RunControlError, match=r"has ended \(completed\)"):
+        run.send("late")

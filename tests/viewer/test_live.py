@@ -116,15 +116,17 @@ def test_a_person_approves_and_denies_calls_on_the_page(watched: Watched, tmp_pa
             page.keyboard.press("Enter")
             page.fill(".message textarea", "and then stop")
             page.keyboard.press("Enter")
-            expect(page.locator(".pending")).to_have_text("waitingand then stop")
+            # The script has no reply left after which it could get a message.
+            expect(page.locator(".toast")).to_contain_text("a script gets messages only after")
+            # The browser also reports the refusal, status 409, as an error.
+            assert len(watched.errors) == 1 and "409" in watched.errors.pop()
             page.click(".approval button.primary")
             expect(page.locator(".transcript")).to_contain_text("Approved by a person")
             page.fill(".approval input", "too small")
             page.click(".approval button.danger")
             expect(page.locator(".transcript")).to_contain_text("Denied by a person: too small")
             expect(page.locator(".transcript")).to_contain_text("the end")
-            # The scripted agent had no turn left for it, and the page says so.
-            expect(page.locator(".pending")).to_have_text("not deliveredand then stop")
+            expect(page.locator(".pending")).to_have_count(0)
         assert agent.wait(timeout=60) == 0
         (found,) = folder.glob("*/run.json")
         given = [event for event in Run(found.parent).events() if event["type"] == "approval_given"]
@@ -132,6 +134,72 @@ def test_a_person_approves_and_denies_calls_on_the_page(watched: Watched, tmp_pa
             (True, ""),
             (False, "too small"),
         ]
+    finally:
+        agent.kill()
+        agent.wait()
+        if agent.stdout is not None:
+            agent.stdout.close()
+
+
+WORKS = """
+import asyncio, sys
+from mcp.server import MCPServer
+from seer.harness import Call, Scripted, Step, run_agent
+server = MCPServer("lab")
+@server.tool()
+async def forever() -> str:
+    print("inside", flush=True)
+    await asyncio.Event().wait()
+async def main():
+    agent = Scripted([Step(calls=(Call("forever"),)), Step(text="a reply"), Step(text="the end")])
+    async for event in run_agent("go", {"lab": server}, provider=agent, record=sys.argv[1]):
+        pass
+asyncio.run(main())
+"""
+
+
+def test_a_message_from_the_command_line_is_on_the_page_until_it_is_settled(
+    watched: Watched, tmp_path: Path
+) -> None:
+    page = watched.page
+    folder = tmp_path / "runs"
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path),
+        "XDG_STATE_HOME": str(tmp_path),
+    }
+    agent = subprocess.Popen(
+        [sys.executable, "-c", WORKS, str(folder)],
+        stdout=subprocess.PIPE,
+        env=environment,
+        cwd=tmp_path,
+    )
+
+    def seer(*arguments: str) -> None:
+        (found,) = folder.glob("*/run.json")
+        verb, *more = arguments
+        command = [sys.executable, "-m", "seer", "runs", verb, str(found.parent), *more]
+        subprocess.run(command, env=environment, cwd=tmp_path, check=True)
+
+    try:
+        assert agent.stdout is not None
+        assert agent.stdout.readline().strip() == b"inside"
+        with viewing(page, folder, allow_control=True) as viewer:
+            go(page, viewer)
+            expect(page.locator(".status-running")).to_be_visible()
+            page.keyboard.press("Enter")
+            seer("say", "look at layer 5")
+            expect(page.locator(".pending")).to_have_text("waitinglook at layer 5")
+            page.fill(".message textarea", "and at layer 6")
+            page.keyboard.press("Enter")
+            expect(page.locator(".pending")).to_have_count(2)
+            seer("stop")
+            lost = page.locator(".entry-message_not_delivered")
+            expect(lost).to_have_count(2)
+            expect(lost.first).to_contain_text("the run ended first (cancelled)")
+            expect(lost.first).to_contain_text("look at layer 5")
+            expect(page.locator(".pending")).to_have_count(0)
+        assert agent.wait(timeout=60) == 0
     finally:
         agent.kill()
         agent.wait()

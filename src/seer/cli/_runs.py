@@ -139,6 +139,8 @@ def _show_transcript(run: "Run") -> None:
         ApprovalGiven,
         ErrorEvent,
         LimitReached,
+        MessageNotDelivered,
+        MessageQueued,
         RunStarted,
         Thinking,
         UserMessage,
@@ -154,6 +156,10 @@ def _show_transcript(run: "Run") -> None:
             say(f"\n> {_indented(event.task)}")
         elif isinstance(event, UserMessage):
             say(f"\n> {_indented(event.text)}")
+        elif isinstance(event, MessageQueued):
+            say(f"\n(message, waits for the end of the reply) {_indented(event.text)}")
+        elif isinstance(event, MessageNotDelivered):
+            say(f"\nmessage not delivered, {_indented(event.summary())}")
         elif isinstance(event, Text):
             say(f"\n{event.text.rstrip()}")
         elif isinstance(event, Thinking):
@@ -214,13 +220,21 @@ def stop(run: str, root: Path | None, conclude: bool) -> None:
 @click.argument("text")
 @runs_option
 def say_to(run: str, text: str, root: Path | None) -> None:
-    """Message the agent of a run (delivered after its current reply)."""
+    """Message the agent of a run (delivered after its current reply).
+
+    A reply ends when the agent answers without calling a tool. If the run ends before that, the
+    record says that the message was not delivered. An agent that takes no more messages refuses.
+    """
     from seer.harness import control_run
     from seer.runs import open_run
 
     found = open_run(run, root)
     control_run(found.folder, "message", text=text)
-    say(f"{found.run_id}: the message is delivered after the agent's reply", file=sys.stderr)
+    say(
+        f"{found.run_id}: the message is delivered after the agent's reply; if the run ends first, "
+        f"seer runs show {found.run_id} says so",
+        file=sys.stderr,
+    )
 
 
 @command.command("limits", short_help="Change limits of a run that is running.")

@@ -170,6 +170,36 @@ class UserMessage(Event):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
+class MessageQueued(Event):
+    """A message to the agent waits until its reply has ended.
+
+    A `UserMessage` follows when the agent gets it, or a `MessageNotDelivered`.
+    """
+
+    type: ClassVar[str] = "message_queued"
+
+    text: str
+
+    def summary(self) -> str:
+        """What happened, in a few words."""
+        return self.text
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class MessageNotDelivered(Event):
+    """The agent will not get a message, and why."""
+
+    type: ClassVar[str] = "message_not_delivered"
+
+    text: str
+    reason: str
+
+    def summary(self) -> str:
+        """What happened, in a few words."""
+        return f"{self.reason}: {self.text}"
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Waiting(Event):
     """In an interactive run: the agent has answered and waits for a message."""
 

@@ -24,6 +24,8 @@ from seer.events import (
     Event,
     FinishReason,
     LimitReached,
+    MessageNotDelivered,
+    MessageQueued,
     RunFinished,
     Text,
     TextBlock,
@@ -99,7 +101,10 @@ class AgentContext:
         self._redact = redact
         self._seq = 0
         self._started = time.monotonic()
+        self.takes_no_messages = ""
+        """Why the agent will take no more messages, if it knows that it will not."""
         self._inbox: asyncio.Queue[str | None] = asyncio.Queue()
+        self._listening = False
         self._conclude_turn: int | None = None
         self._exchange: anyio.CancelScope | None = None
         self._tool_scopes: set[anyio.CancelScope] = set()
@@ -240,7 +245,11 @@ class AgentContext:
             return None
         if self.interactive:
             self.emit(Waiting())
-        text = await self._inbox.get()
+        self._listening = self._inbox.empty()
+        try:
+            text = await self._inbox.get()
+        finally:
+            self._listening = False
         if text is not None:
             self.emit(UserMessage(text=text))
         return text
@@ -280,8 +289,24 @@ class AgentContext:
             return None
         return max(0.0, self._started + self.meter.limits.seconds - now)
 
+    @property
+    def message_refusal(self) -> str:
+        """Why the agent would not get a message that is sent now; empty if it may get it."""
+        if self.failure is not None:
+            return "the run is ending after an error"
+        if self._conclude_turn is not None and not self._listening:
+            return "the agent has only its last turn left"
+        return self.takes_no_messages
+
     def send(self, text: str | None) -> None:
         """Queue a message for the agent; None ends an interactive conversation."""
+        if text is not None:
+            if reason := self.message_refusal:
+                self.emit(MessageNotDelivered(text=text, reason=reason))
+                return
+            if not self._listening:
+                self.emit(MessageQueued(text=text))
+            self._listening = False
         self._inbox.put_nowait(text)
 
     def interrupt(self) -> None:
@@ -315,17 +340,23 @@ class AgentContext:
         """See `ToolBox.stop_code`."""
         return await self._toolbox.stop_code(left=left)
 
-    def finished(self, reason: FinishReason, message: str) -> RunFinished:
-        """The last event of the run."""
-        return RunFinished(
-            reason=reason,
-            message=message,
-            result=self.last_text,
-            turns=self.meter.turns,
-            tool_calls=self.meter.tool_calls,
-            seconds=time.monotonic() - self._started,
-            tokens=self.meter.tokens,
-            cost_usd=self.meter.cost_usd,
+    def finish(self, reason: FinishReason, message: str) -> None:
+        """Report the messages that the agent did not get, and the end of the run."""
+        while not self._inbox.empty():
+            if (text := self._inbox.get_nowait()) is not None:
+                why = f"the run ended first ({reason})"
+                self.emit(MessageNotDelivered(text=text, reason=why))
+        self.emit(
+            RunFinished(
+                reason=reason,
+                message=message,
+                result=self.last_text,
+                turns=self.meter.turns,
+                tool_calls=self.meter.tool_calls,
+                seconds=time.monotonic() - self._started,
+                tokens=self.meter.tokens,
+                cost_usd=self.meter.cost_usd,
+            )
         )
 
     # --- inside ------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ import anyio
 from seer._redact import Redactor
 from seer._sync import background_loop, resources_named
 from seer.console._output import is_watched
-from seer.errors import ConfigError, RecordError, ScriptError
+from seer.errors import ConfigError, RecordError, RunControlError, ScriptError
 from seer.events import (
     ErrorKind,
     Event,
@@ -160,6 +160,8 @@ class AgentRun(AsyncIterator[Event]):
         self._context: AgentContext | None = None
         self._scope: anyio.CancelScope | None = None
         self._unwanted = False
+        self._ended = False
+        self._early: list[str | None] = []
         self._events = self._iterate()
 
     @property
@@ -180,8 +182,25 @@ class AgentRun(AsyncIterator[Event]):
     # --- while it runs; safe from any thread -------------------------------------------------
 
     def send(self, text: str | None) -> None:
-        """Send the agent a message after its answer; None ends an interactive run."""
-        self._with_context(lambda context: context.send(text))
+        """Send the agent a message after its answer; None ends an interactive run.
+
+        A message that the agent will not get is reported as `MessageNotDelivered`.
+
+        Raises:
+            RunControlError: The run has ended.
+        """
+        if text is not None and self.result is not None:
+            raise RunControlError(f"run {self.run_id} has ended ({self.result.reason})")
+
+        def act() -> None:
+            if self._context is not None:
+                self._context.send(text)
+            elif self._ended:
+                logger.warning("a message was not delivered: run %s has ended", self.run_id)
+            else:
+                self._early.append(text)
+
+        background_loop().call_soon_threadsafe(act)
 
     def interrupt(self) -> None:
         """Interrupt the agent; an interactive conversation continues."""
@@ -273,6 +292,8 @@ class AgentRun(AsyncIterator[Event]):
                     context = self._context = self._make_context(toolbox)
                     self.meter = context.meter
                     context.emit(self._started(context))
+                    for text in self._early:  # sent before there was an agent
+                        context.send(text)
                     await self._run_agent(context)
                     reason, message = _outcome(context)
         except Exception as error:
@@ -315,14 +336,15 @@ class AgentRun(AsyncIterator[Event]):
             if context is not None:
                 if missing:
                     context.fail("record", message)
-                context.emit(context.finished(reason, message))
+                context.finish(reason, message)
         except Exception as error:
             reason, message = "error", str(error) or type(error).__name__
             if context is not None and self.result is None:
-                context.emit(context.finished(reason, message))
+                context.finish(reason, message)
             raise
         finally:
             self._context = None
+            self._ended = True
             self._recording.close(reason, message)
 
     def _recorded_tools(self) -> RecordedRun | None:
@@ -341,6 +363,8 @@ class AgentRun(AsyncIterator[Event]):
             case "conclude", AgentContext() as context:
                 context.reach(Crossing("stop", 0, 0))
             case "message", AgentContext() as context:
+                if refusal := context.message_refusal:
+                    raise RunControlError(refusal)
                 context.send(str(request.get("text")))
             case "limits", AgentContext() as context:
                 limits = context.meter.limits.changed(request.get("limits") or {})
@@ -352,6 +376,8 @@ class AgentRun(AsyncIterator[Event]):
                 if not context.approvals.answer(call, approved=approved, reason=reason):
                     raise ConfigError("call", call, "waits for no approval")
             case action, context:
+                if self._ended:
+                    raise RunControlError("the run has ended")
                 reason = "unknown" if context is not None else "not possible before the agent works"
                 raise ConfigError("action", action, reason)
 

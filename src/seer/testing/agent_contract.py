@@ -21,6 +21,7 @@ from seer.events import (
     ErrorEvent,
     Event,
     LimitReached,
+    MessageQueued,
     RunStarted,
     Thinking,
     Usage,
@@ -281,6 +282,26 @@ class AgentContract(AgentTest):
             assert "and now?" in str(endpoint.requests[1].body)
         assert [event.text for event in only(events, UserMessage)] == ["and now?"]
         assert last(events).result == "second"
+
+    async def test_a_message_sent_during_a_reply_is_answered_after_it(self) -> None:
+        script = [Reply(tools=(self.add(),)), Reply(text="first"), Reply(text="second")]
+        with self.endpoint(script) as endpoint:
+            run = self.start(endpoint)
+            events: list[Event] = []
+            with anyio.fail_after(self.patience):
+                async for event in run:
+                    events.append(event)
+                    if isinstance(event, ToolCall):
+                        run.send("and now?")
+            assert "and now?" in str(endpoint.requests[2].body)
+        kinds = (MessageQueued, Text, UserMessage)
+        assert [event.text for event in events if isinstance(event, kinds)] == [
+            "and now?",
+            "first",
+            "and now?",
+            "second",
+        ]
+        assert last(events).reason == "completed"
 
     async def test_an_interrupt_ends_the_answer_and_keeps_the_conversation(self) -> None:
         script = [Reply(tools=(self.use("forever"),)), Reply(text="still here")]

@@ -41,6 +41,7 @@ class HumanAgent(Agent):
 
     async def run(self, request: AgentRequest, context: AgentContext) -> None:
         """Ask the person until they are done."""
+        context.takes_no_messages = "the agent is a person at a terminal"
         terminal = self._terminal or open_terminal()
         terminal.complete([*(tool.name for tool in context.tools), "/tools", "/task", "/done"])
         terminal.status(lambda: _status(context))

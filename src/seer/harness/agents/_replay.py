@@ -112,6 +112,7 @@ class ReplayAgent(Agent):
         played = self.find(request, play=True)
         events = list(played.typed_events())
         if self._after is None:
+            context.takes_no_messages = "a replay repeats the recorded messages and takes no others"
             await play(events, context, differs=_fail)
             return
         context.history = []

@@ -129,7 +129,13 @@ class Scripted(Agent):
         saved: dict[str, ToolOutcome] = {}
         if context.interactive and not request.task and await context.next_message() is None:
             return
+        replies = [number for number, step in enumerate(self.steps[:-1]) if not step.calls]
         for number, step in enumerate(self.steps):
+            if not context.interactive and (not replies or number > replies[-1]):
+                context.takes_no_messages = (
+                    "a script gets messages only after a step without calls, and no such step is "
+                    "left before its end"
+                )
             context.begin_turn()
             async with context.exchange():
                 await self._step(step, context, number=number, saved=saved)
@@ -137,8 +143,10 @@ class Scripted(Agent):
                 continue
             if context.limit is not None:
                 return
-            if context.interactive and await context.next_message() is None:
-                return
+            if number in replies or context.interactive:
+                text = await context.next_message()
+                if context.interactive and text is None:
+                    return
 
     async def _step(
         self, step: Step, context: AgentContext, *, number: int, saved: dict[str, ToolOutcome]

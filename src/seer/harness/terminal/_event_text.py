@@ -12,6 +12,8 @@ from seer.events import (
     ErrorEvent,
     Event,
     LimitReached,
+    MessageNotDelivered,
+    MessageQueued,
     RunFinished,
     RunStarted,
     Text,
@@ -51,6 +53,10 @@ def event_text(event: Event, *, length: int = 2000) -> EventText | None:
         images = f" ({len(event.images)} images)" if event.images else ""
         text = _short(event.text, length) + images
         return EventText(_indent(text, "! " if event.is_error else "  "), "red" * event.is_error)
+    if isinstance(event, MessageQueued):
+        return EventText(_indent(event.text, "> ") + "\n  (waits for the end of the reply)", "dim")
+    if isinstance(event, MessageNotDelivered):
+        return EventText(f"! message not delivered, {event.summary()}", "red")
     if isinstance(event, (LimitReached, ErrorEvent)):
         return EventText(f"! {event.message}", "red")
     if isinstance(event, RunFinished) and event.reason != "completed":

@@ -15,7 +15,7 @@ export class RunModel {
     this.usage = [];
     this.offsets = { events: 0, calls: 0 };
     this.problems = [];
-    this.sent = []; // messages that the agent has not received yet
+    this.waiting = []; // messages that the agent has not received yet
     this.turns = new Map();
     this.state = "loading"; // later: live, over or gone
     this.#tools = new Map();
@@ -73,7 +73,9 @@ export class RunModel {
       turn: Number(event.turn) || 0,
       version: 0,
     };
-    if (item.type === "user_message") this.#delivered(textOf(event.text));
+    if (item.type === "message_queued") return this.waiting.push(textOf(event.text));
+    if (item.type === "user_message" || item.type === "message_not_delivered")
+      this.#settled(textOf(event.text));
     if (item.type === "usage") return this.#usage(event, time);
     if (item.type === "waiting") return;
     if (item.type === "answer_finished" && WHOLE.has(event.reason)) return;
@@ -91,9 +93,9 @@ export class RunModel {
     this.items.push(item);
   }
 
-  #delivered(text) {
-    const place = this.sent.indexOf(text);
-    if (place >= 0) this.sent.splice(place, 1);
+  #settled(text) {
+    const place = this.waiting.indexOf(text);
+    if (place >= 0) this.waiting.splice(place, 1);
   }
 
   #decided(event, state) {

@@ -124,7 +124,7 @@ export class RunPage {
     fill(this.pending, pendingMessages(model));
     const wanted = this.control && model.state === "live";
     if (wanted !== Boolean(this.footer.firstChild))
-      fill(this.footer, wanted ? messageBox(model, this.source, () => this.update()) : null);
+      fill(this.footer, wanted ? messageBox(model, this.source) : null);
   }
 
   #head() {

@@ -53,9 +53,9 @@ export function stopButton(model, source) {
   );
 }
 
-/** Messages that this page has sent and the agent has not received yet. */
+/** Messages, from this page or another sender, that the agent has not received yet. */
 export function pendingMessages(model) {
-  return model.sent.map((text) =>
+  return model.waiting.map((text) =>
     h(
       "div.pending",
       {},
@@ -65,8 +65,8 @@ export function pendingMessages(model) {
   );
 }
 
-/** The field for messages to the agent. It calls `changed` after a message is sent. */
-export function messageBox(model, source, changed) {
+/** The field for messages to the agent. */
+export function messageBox(model, source) {
   const input = h("textarea", {
     rows: "1",
     placeholder: "message the agent (delivered after its current reply)",
@@ -76,10 +76,7 @@ export function messageBox(model, source, changed) {
     event.preventDefault();
     const text = input.value.trim();
     if (!text) return;
-    model.sent.push(text);
     if (await ask(source, model.id, { action: "message", text }, "Sent.")) input.value = "";
-    else model.sent.splice(model.sent.indexOf(text), 1);
-    changed();
   };
   input.addEventListener(
     "keydown",

@@ -17,6 +17,7 @@ const LARGEST = 4_000_000; // bytes; a smaller result is fetched for its picture
 const RENDERERS = {
   run_started: started,
   user_message: spoken,
+  message_not_delivered: undelivered,
   text: spoken,
   thinking: thought,
   tool_call: tool,
@@ -339,6 +340,19 @@ function limit({ event }, view) {
       "div.body",
       {},
       longText(event.message, view.fetcher, (text) => h("p", {}, text)),
+    ),
+  );
+}
+
+function undelivered({ event }, view) {
+  return h(
+    "section.card.notice",
+    {},
+    lead("alert", `Message not delivered: ${textOf(event.reason)}`),
+    h(
+      "div.body",
+      {},
+      longText(event.text, view.fetcher, (text) => h("p", {}, text)),
     ),
   );
 }

@@ -71,6 +71,7 @@ export class Overview {
       tool_call: colour("--tool"),
       error: colour("--bad"),
       limit_reached: colour("--warn"),
+      message_not_delivered: colour("--warn"),
       user_message: colour("--good"),
     };
     pen.fillStyle = colour("--track");
