@@ -1,5 +1,6 @@
 """Controlling a run from another process, through the folder of its record."""
 
+import errno
 import json
 import os
 import socket
@@ -13,7 +14,7 @@ import anyio.to_thread
 import pytest
 from mcp.server import MCPServer
 
-from seer.errors import ConfigError, RunControlError
+from seer.errors import ConfigError, RecordError, RunControlError
 from seer.events import (
     Event,
     LimitReached,
@@ -277,3 +278,31 @@ async def test_a_message_before_the_start_waits_and_one_after_the_end_is_refused
     assert [event.text for event in events if isinstance(event, UserMessage)] == ["early"]
     with pytest.raises(RunControlError, match=r"has ended \(completed\)"):
         run.send("late")
+
+
+@pytest.mark.parametrize("cause", ["message", "conclude", "seconds"])
+async def test_a_full_disk_ends_the_run_also_for_an_event_that_the_agent_did_not_cause(
+    cause: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.write
+
+    def full(fd: int, data: bytes) -> int:
+        if data.startswith(b'{"hash"') and (b"message_queued" in data or b"limit_reached" in data):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(fd, data)
+
+    run = busy(Step(text="a reply"), Step(text="the end"))
+    await until(run, ToolCall)
+    monkeypatch.setattr(os, "write", full)
+    if cause == "seconds":
+        await control(run, "limits", limits={"seconds": 0.001})
+    else:
+        with pytest.raises(RunControlError, match="the disk is full"):
+            await control(run, cause, text="hello")
+    seen: list[str] = []
+    with anyio.fail_after(30), pytest.raises(RecordError, match="the disk is full"):
+        async for event in run:
+            seen.append(event.type)
+    assert seen[-2:] == ["error", "run_finished"]
+    assert run.result is not None and run.result.reason == "error"
+    assert run.folder is not None and Run(run.folder).status == "error"

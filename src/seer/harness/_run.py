@@ -11,8 +11,16 @@ import asyncio
 import logging
 import threading
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Generator,
+    Mapping,
+    Sequence,
+)
 from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +169,7 @@ class AgentRun(AsyncIterator[Event]):
         self._scope: anyio.CancelScope | None = None
         self._unwanted = False
         self._ended = False
+        self._unrecorded: RecordError | None = None
         self._early: list[str | None] = []
         self._events = self._iterate()
 
@@ -200,7 +209,7 @@ class AgentRun(AsyncIterator[Event]):
             else:
                 self._early.append(text)
 
-        background_loop().call_soon_threadsafe(act)
+        self._from_any_thread(act)
 
     def interrupt(self) -> None:
         """Interrupt the agent; an interactive conversation continues."""
@@ -231,7 +240,14 @@ class AgentRun(AsyncIterator[Event]):
             if self._context is not None:
                 action(self._context)
 
-        background_loop().call_soon_threadsafe(act)
+        self._from_any_thread(act)
+
+    def _from_any_thread(self, act: Callable[[], None]) -> None:
+        def safely() -> None:
+            with suppress(RecordError), self._ended_by_lost_records():
+                act()
+
+        background_loop().call_soon_threadsafe(safely)
 
     # --- the consumer's side -------------------------------------------------------------------
 
@@ -265,6 +281,19 @@ class AgentRun(AsyncIterator[Event]):
 
     # --- the background loop's side ------------------------------------------------------------
 
+    @contextmanager
+    def _ended_by_lost_records(self) -> Generator[None, None, None]:
+        """End the run if an event that the agent did not cause cannot be recorded.
+
+        The agent does not get that error, and would continue without a record.
+        """
+        try:
+            yield
+        except RecordError as error:
+            self._unrecorded = error
+            self._end()
+            raise
+
     async def _drive(self, ready: "Future[EventQueue]") -> None:
         queue = self._queue = EventQueue()
         ready.set_result(queue)
@@ -273,6 +302,8 @@ class AgentRun(AsyncIterator[Event]):
                 if self._unwanted:
                     return
                 await self._work()
+            if self._unrecorded is not None:
+                raise self._unrecorded
         finally:
             queue.close()
 
@@ -286,7 +317,7 @@ class AgentRun(AsyncIterator[Event]):
                 )
                 await self._recording.follow()
                 async with (
-                    control_socket(self._recording.folder, self._controlled),
+                    control_socket(self._recording.folder, self._controlled_safely),
                     open_toolbox(self._servers, self._recorded_tools()) as toolbox,
                 ):
                     context = self._context = self._make_context(toolbox)
@@ -303,6 +334,10 @@ class AgentRun(AsyncIterator[Event]):
                 self._context.fail(_kind(error), message, log=False)
             raise
         finally:
+            if self._unrecorded is not None:
+                reason, message = "error", str(self._unrecorded)
+                if self._context is not None:
+                    self._context.fail("record", message, log=False)
             await self._settle(reason, message)
 
     def _make_context(self, toolbox: ToolBox) -> AgentContext:
@@ -355,6 +390,10 @@ class AgentRun(AsyncIterator[Event]):
         run = self._recording.replayed = find_recorded(self._agent, self._request)
         return RecordedRun(run, {spec.name for spec in self._servers} - replayed)
 
+    def _controlled_safely(self, request: Mapping[str, Any]) -> None:
+        with self._ended_by_lost_records():
+            self._controlled(request)
+
     def _controlled(self, request: Mapping[str, Any]) -> None:
         """Execute a request of another process, on the background loop."""
         match request.get("action"), self._context:
@@ -383,13 +422,17 @@ class AgentRun(AsyncIterator[Event]):
 
     async def _run_agent(self, context: AgentContext) -> None:
         with anyio.CancelScope() as scope:
-            watch = asyncio.create_task(context.watch(scope.cancel))
+            watch = asyncio.create_task(self._watch(context, scope.cancel))
             try:
                 await self._agent.run(self._request, context)
             except RunOver:
                 logger.debug("the agent has had its last turn")
             finally:
                 watch.cancel()
+
+    async def _watch(self, context: AgentContext, cut: Callable[[], None]) -> None:
+        with suppress(RecordError), self._ended_by_lost_records():
+            await context.watch(cut)
 
     async def _consumer_ready(self) -> None:
         if self._queue is not None:
