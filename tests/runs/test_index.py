@@ -176,6 +176,29 @@ def test_runs_in_a_folder_that_cannot_be_written_to_are_listed(root: Path) -> No
         (root / "20260101-000001-00000000" / "run.json").write_text(json.dumps({**data, "x": 1}))
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("closed", [".", "run.json"])
+def test_runs_that_only_another_user_may_open_do_not_hide_the_others(
+    root: Path, closed: str
+) -> None:
+    setpriv = shutil.which("setpriv")
+    if setpriv is None:
+        pytest.skip("needs setpriv")
+    (root / "20260101-000001-00000000" / closed).chmod(0)
+    program = "import sys; from seer.runs import RunIndex; print(RunIndex(sys.argv[1]).count())"
+    # Without these, root too can only open what the modes of files allow.
+    drop = [setpriv, "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+    done = subprocess.run(
+        [*drop, sys.executable, "-c", program, str(root)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    (root / "20260101-000001-00000000" / closed).chmod(0o700)
+    assert (done.returncode, done.stdout) == (0, "2\n"), done.stderr[-2000:]
+    assert "left out" in done.stderr
+
+
 def test_a_damaged_record_is_left_out(root: Path, caplog: pytest.LogCaptureFixture) -> None:
     (root / "20260101-000001-00000000" / "run.json").write_text("{")
     assert RunIndex(root).count() == 2

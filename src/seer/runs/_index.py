@@ -328,13 +328,20 @@ def _update(db: sqlite3.Connection, root: Path) -> None:
 
 def _stamps(root: Path) -> Iterator[tuple[str, str]]:
     """Each run with a stamp that changes when its `run.json` changes."""
+    closed = 0
     with os.scandir(root) as entries:
         for entry in entries:
             try:
                 stat = os.stat(f"{entry.path}/run.json")  # noqa: PTH116 (thousands of them)
             except (FileNotFoundError, NotADirectoryError):
                 continue
+            except PermissionError:
+                closed += 1
+                continue
             yield entry.name, f"{stat.st_mtime_ns}-{stat.st_size}-{stat.st_ino}"
+    if closed:
+        folders = "1 folder" if closed == 1 else f"{closed} folders"
+        logger.warning("%s in %s left out: only another user may open them", folders, root)
 
 
 def _insert(db: sqlite3.Connection, root: Path, run_id: str, *, stamp: str) -> None:
