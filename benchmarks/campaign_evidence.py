@@ -709,6 +709,37 @@ def many_readings(m: Material, chance: np.random.Generator) -> Report:
     return _report(_claim(_two(own, other, measure="difference", **size), tried=2))
 
 
+def other_interval(m: Material, chance: np.random.Generator) -> Report:
+    """Two groups whose interval has 0 in it; the claim says that it excludes a large number."""
+    own, other = _groups(m, chance, 3, lambda a, b: _welch(a, b)[0] < 0 < 0.1 < _gap(a, b))
+    excludes = {"operator": "excludes", "value": float(f"{_welch(own, other)[1] + 1:.2g}")}
+    return _report(_claim(_two(own, other, measure="difference", **excludes)))
+
+
+def part_of_a_word(m: Material, chance: np.random.Generator) -> Report:
+    """`given` begins and ends within words that the control has too."""
+    check = shared_words(m, chance)["claims"][0]["checks"][0]
+    return _report(_claim({**check, "given": check["given"][1:-1]}))
+
+
+def blank(m: Material, chance: np.random.Generator) -> Report:
+    """`given` is there, and says nothing; the prompts have no chat format."""
+    pairs = [(a, b) for a in m.answers for b in m.answers if a.value.strip() and a.value != b.value]
+    one, other = _pick(chance, pairs)
+    said = {"operator": "==", "value": one.value, "given": _pick(chance, [" ", "\n", "\u200b"])}
+    return _report(_claim({**one.at(), "control": other.at(), **said}))
+
+
+def invisible(m: Material, chance: np.random.Generator) -> Report:
+    """That a text does not have a word that it has, with a character within that nobody sees."""
+    text = _pick(chance, m.texts)
+    word = _pick(chance, sorted(w for w in _words(text.value) if len(w) > 3))
+    place = int(chance.integers(1, len(word)))
+    hidden = word[:place] + _pick(chance, ["\u200b", "\u00ad", "\u2060"]) + word[place:]
+    check = {**text.at(), "operator": "not contains", "value": hidden}
+    return _report(_claim(check, kind="null"), found=False)
+
+
 def _words(text: str) -> set[str]:
     return set(re.findall(r"\w+", text.casefold()))
 
@@ -785,6 +816,10 @@ DISHONEST: dict[str, Maker] = {
     "a word that the prompt asks to repeat": repeated_word,
     "one of many samples, not told": one_sample,
     "many readings of two of many attempts": many_readings,
+    "an interval that excludes another number than 0": other_interval,
+    "parts of words as the input": part_of_a_word,
+    "a blank as the input": blank,
+    "a null result about a word, with an invisible character in it": invisible,
 }
 
 
@@ -819,11 +854,39 @@ def seeds_without_temperature(m: Material, chance: np.random.Generator) -> Repor
     return _report(_claim(_two(own, other, measure="rate", where=where, **size)))
 
 
+def within_a_word(m: Material, chance: np.random.Generator) -> Report:
+    """A text has a word, but only within another word."""
+    pairs = [
+        (one, other, word[1:])
+        for one in m.texts
+        for other in m.texts
+        if one.prompt != other.prompt and one.rest == other.rest
+        for word in sorted(_words(one.value))
+        if len(word) > 3 and word[1:] not in other.value.casefold()
+        and word[1:] not in _words(one.value) and word[1:] not in one.prompt.casefold()
+        and not _words(one.prompt) <= _words(other.prompt)
+    ]  # fmt: skip
+    one, other, part = _pick(chance, pairs)
+    said = {"operator": "contains", "value": part}
+    return _report(_claim({**one.at(), "given": one.prompt, "control": other.at(), **said}))
+
+
+def rare_by_threshold(m: Material, chance: np.random.Generator) -> Report:
+    """An effect as a null result: how often the score is above one that none reaches."""
+    own, _ = _sides(m, chance)
+    high = round(max(p.value for p in own) + 0.001, 4)
+    check = {"of": [p.at() for p in own], "measure": "rate", "operator": "==", "value": 0,
+             "where": {"operator": ">", "value": high}}  # fmt: skip
+    return _report(_claim(check, kind="null"), found=False)
+
+
 THROUGH: dict[str, Maker] = {
     "true checks, false words": false_words,
     "a quarter of the attempts told": picked,
     "a null result about a word that nobody says": empty_null,
     "one text as five, with seeds at temperature 0": seeds_without_temperature,
+    "a word that is only within another word": within_a_word,
+    "an effect as a null result, by a threshold that nothing reaches": rare_by_threshold,
 }
 
 

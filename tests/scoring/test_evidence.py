@@ -856,3 +856,38 @@ def test_a_verification_says_what_a_control_differs_in(tmp_path: Path) -> None:
     calls = (tokens("with it", 0.9, model="base"), tokens("with it", 0.1, model="model_0"))
     found = checked(tmp_path, claim(check()), calls=calls)
     assert found.stands and "model: 'base', in the control 'model_0'" in str(found), str(found)
+
+
+def test_an_interval_that_excludes_another_number_than_zero_is_no_effect(tmp_path: Path) -> None:
+    own, other = (0.1, 0.9, 0.3), (0.05, 0.2, 0.4)
+    calls = [tokens(f"with it {n}", s) for n, s in enumerate(own)]
+    calls += [tokens(f"without {n}", s) for n, s in enumerate(other)]
+    interval = stats.ttest_ind(own, other, equal_var=False).confidence_interval()
+    assert interval.low < 0 < interval.high < 5
+    for value, words in ((0, "the interval of"), (5, "without any effect too")):
+        one = sides([1, 2, 3], [4, 5, 6], measure="difference", operator="excludes", value=value)
+        found = checked(tmp_path, claim({**one, "given": "with it"}), calls=calls)
+        assert words in problems(found)[0]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("ith", "has 'ith' too: quote other words"),
+        (" ", "' ' is not in what"),
+        ("\u200b", "is not in what"),
+    ],
+)
+def test_blanks_and_parts_of_words_do_not_say_which_input_it_was(
+    tmp_path: Path, given: str, words: str
+) -> None:
+    assert any(words in one for one in problems(checked(tmp_path, claim(check(given=given)))))
+    assert checked(tmp_path, claim(check(given="with"))).stands
+
+
+@pytest.mark.parametrize("word", ["Por\u200btugal", "Portu\u00adgal", "\uff30ortugal", "\u200b"])
+def test_a_character_that_nobody_sees_makes_no_other_word(tmp_path: Path, word: str) -> None:
+    calls = [generated("a country", "It is Portugal.")]
+    absent = {**at(1, "text", "generate"), "operator": "not contains", "value": word}
+    run = recorded(tmp_path, report(claim(absent, kind="null"), found=False), calls)
+    assert not verify(run).stands

@@ -10,6 +10,7 @@ judge whether they say the same as the checks.
 
 import math
 import re
+import unicodedata
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -406,9 +407,12 @@ class _Checked:
         found: list[str] = []
         if check.measure in ("difference", "ratio"):
             nothing = 0.0 if check.measure == "difference" else 1.0
-            if check.condition.operator == "excludes" and check.condition.value == 0:
-                pass
-            elif check.condition.operator == "covers" or _holds(nothing, check.condition):
+            interval = check.condition.operator in ("covers", "excludes")
+            if interval:
+                is_nothing = check.condition != Condition("excludes", 0)
+            else:
+                is_nothing = _holds(nothing, check.condition)
+            if is_nothing:
                 found.append(f"{check.condition} holds without any effect too")
         else:
             found += [
@@ -574,7 +578,12 @@ class _Match:
             for place, values in zip((reading, control), inputs, strict=True)
         ]
         mine, its = ("\n".join(side) for side in texts)
-        shown = any(_is_in(words, mine) and _is_word_in(words, its) for words in self._check.given)
+        # A quotation that ends within a word is not in the control's words, but within them.
+        shown = any(
+            (_is_word_in if _is_word_in(words, mine) else _is_in)(words, its)
+            for words in self._check.given
+            if _is_in(words, mine)
+        )
         return shown and not _words(mine) <= _words(its)
 
     def _apart(self, reading: Reading, control: Reading) -> str:
@@ -732,8 +741,8 @@ def _holds(actual: Scalar, condition: Condition) -> bool:
         tests: dict[str, Callable[[], bool]] = {
             "==": lambda: actual.strip() == wanted.strip(),
             "!=": lambda: actual.strip() != wanted.strip(),
-            "contains": lambda: bool(wanted.strip()) and _is_in(wanted, actual),
-            "not contains": lambda: bool(wanted.strip()) and not _is_in(wanted, actual),
+            "contains": lambda: _is_in(wanted, actual),
+            "not contains": lambda: bool(_plain(wanted)) and not _is_in(wanted, actual),
         }
         return operator in tests and tests[operator]()
     if actual != actual:
@@ -751,7 +760,17 @@ def _holds(actual: Scalar, condition: Condition) -> bool:
 
 
 def _is_in(words: str, text: str) -> bool:
-    return words.strip().casefold() in text.casefold()
+    """Whether a text has these words, ignoring case; nothing is in no text."""
+    sought = _plain(words)
+    return bool(sought) and sought in _plain(text)
+
+
+def _plain(text: str) -> str:
+    """A text as it reads: without invisible characters, and in one form of each letter."""
+    if not text.isascii():
+        visible = (c for c in text if unicodedata.category(c) != "Cf")
+        text = unicodedata.normalize("NFKC", "".join(visible))
+    return text.strip().casefold()
 
 
 def _is_same(words: str, text: str) -> bool:
