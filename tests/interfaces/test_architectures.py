@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from seer.errors import ModelInputError
+from seer.errors import ModelInputError, ServeError
 from tests.interfaces.conftest import TEXTS
 
 pytestmark = [
@@ -359,6 +359,33 @@ def test_what_cannot_be_taken_apart_is_refused_by_name(
     if name != "bloom":
         with pytest.raises(ModelInputError, match=f"^{kind} .* patterns"):
             case.tools.attention(TEXTS[0], 1)
+
+
+@pytest.mark.parametrize("name", ["bart", "blenderbot", "marian", "mbart", "pegasus", "trocr"])
+def test_the_decoder_of_an_encoder_decoder_is_refused_by_name(name: str, tmp_path: Path) -> None:
+    """Plain PyTorch shows why: prompts in one padded batch get other answers than alone."""
+    import torch
+
+    from seer import interfaces
+    from seer.testing import load_interface
+
+    sizes = {f"{side}_{what}": n for side in ("encoder", "decoder")
+             for what, n in (("attention_heads", 4), ("ffn_dim", 64))}  # fmt: skip
+    sizes |= {"encoder_layers": 2, "decoder_layers": 3, "d_model": 32, "pad_token_id": 0}
+    settings = {**sizes, "decoder_start_token_id": 0, "max_position_embeddings": 64}
+    net = make(tmp_path / name, name, settings)
+    blocks = [m for m in net.get_decoder().children() if isinstance(m, torch.nn.ModuleList)]
+    assert len(blocks[0]) == 3
+    row = torch.tensor([[5, 6, 7, 8]])
+    padded = torch.cat([torch.zeros(1, 3, dtype=torch.long), row], 1)
+    mask = torch.tensor([[0, 0, 0, 1, 1, 1, 1]])
+    with torch.no_grad():
+        alone = net(input_ids=row, use_cache=False).logits[0, -1]
+        whole = net(input_ids=padded, attention_mask=mask, use_cache=False)
+        batched = whole.logits[0, -1]
+    assert not torch.allclose(alone, batched, atol=1e-4)
+    with pytest.raises(ServeError, match=f"{type(net).__name__} is the decoder of an encoder"):
+        load_interface(interfaces.whitebox, models={"tiny": str(tmp_path / name)})
 
 
 @pytest.mark.parametrize("name", ["gemma2", "gemma3_text", "granite", "llama"])

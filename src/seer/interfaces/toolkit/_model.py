@@ -47,6 +47,10 @@ _TEMPLATE_OWN = {
 """Names that transformers gives to every chat template."""
 
 
+_DECODER_SETTINGS = ("decoder_layers", "num_decoder_layers")
+"""What only the settings of encoder-decoder models have."""
+
+
 class FairLock:
     """Lets one thread at a time run a model, in the order in which they asked.
 
@@ -118,6 +122,7 @@ class Model:
         self.plain = True
         """Whether the model is as it was loaded; False while its adapter is switched off."""
         self.config: Any = net.config.get_text_config()
+        _check_is_decoder_only(net, self.config)
         self.decoder: Any = net.get_decoder()
         self.head: Any = net.get_output_embeddings()
         self._head_checked = False
@@ -454,6 +459,22 @@ def base_folder(folder: str) -> str | None:
     if not config.is_file():
         return None
     return str(json.loads(config.read_text())["base_model_name_or_path"])
+
+
+def _check_is_decoder_only(net: Any, config: Any) -> None:
+    """Refuse the decoder of an encoder-decoder model.
+
+    Its settings count the encoder's layers and heads, and it takes no positions, so that prompts of
+    different lengths in one batch would get other answers than alone.
+
+    Raises:
+        ModelInputError: It is one.
+    """
+    if any(hasattr(config, name) for name in _DECODER_SETTINGS):
+        raise ModelInputError(
+            f"{type(net).__name__} is the decoder of an encoder-decoder model, which this "
+            "interface does not support: use a model that was trained as a decoder alone"
+        )
 
 
 def _context(config: Any) -> int:
