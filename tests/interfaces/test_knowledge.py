@@ -55,13 +55,93 @@ def test_a_probe_learns_nothing_from_random_labels_of_texts_that_repeat(llama: C
     assert found.groups == 20
     assert found.p_value > 0.05 and found.accuracy < 0.9
     named = llama.tools.train_probe(
-        sentences(80, 9), ["a", "b"] * 40, 1, groups=[str(i // 4) for i in range(80)]
+        sentences(80, 10), ["a", "b"] * 40, 1, groups=[str(i // 4) for i in range(80)]
     )
     assert named.groups == 20
     with pytest.raises(ModelInputError, match="80 texts and 1 groups"):
         llama.tools.train_probe(sentences(80, 9), ["a", "b"] * 40, 1, groups=["x"])
     with pytest.raises(ModelInputError, match="in 1 groups are too few"):
         llama.tools.train_probe(["one text"] * 8, ["a", "b"] * 4, 1)
+
+
+SYLLABLES = [a + b for a in "bdfgklmnprst" for b in "aeiou"]
+COPIES: dict[str, Callable[[str], list[str]]] = {
+    "repeats": lambda text: [text] * 4,
+    "cases": lambda text: [text, text.upper(), text.title(), text.capitalize()],
+    "marks": lambda text: [text, f"{text}.", f"{text}!", f'"{text}"'],
+    "prefixes": lambda text: [text, f"Please note: {text}", f"He said: {text}", f"7. {text}"],
+    "suffixes": lambda text: [text, f"{text} That is all.", f"{text}. Any thoughts?", f"{text} 2"],
+}
+
+
+def copies(kind: str, random: np.random.Generator) -> tuple[list[str], list[str], list[str]]:
+    """15 texts in four forms each, a random label for each text, and which text each form is of."""
+    words = ["".join(random.choice(SYLLABLES, 3)) for _ in range(400)]
+    texts = [one for _ in range(15) for one in COPIES[kind](" ".join(random.choice(words, 6)))]
+    drawn = random.permutation(["a"] * 8 + ["b"] * 7)
+    return texts, np.repeat(drawn, 4).tolist(), [str(i // 4) for i in range(60)]
+
+
+@pytest.mark.parametrize("kind", COPIES)
+def test_forms_of_one_text_are_held_out_together(llama: Case, kind: str) -> None:
+    texts, labels, groups = copies(kind, np.random.default_rng(1))
+    found = llama.tools.train_probe(texts, labels, 2, position=None)
+    assert found.groups == 15
+    named = llama.tools.train_probe(texts, labels, 2, position=None, groups=groups)
+    assert (found.accuracy, found.p_value) == (named.accuracy, named.p_value)
+
+
+def test_texts_that_share_a_template_are_not_one_group(llama: Case) -> None:
+    things, places, moods = ("film", "book", "song"), ("Rome", "Oslo", "Lima"), ("good", "bad")
+    texts = [
+        f"The {thing} that I found on my way home in {place} yesterday was very {mood}."
+        for thing in things
+        for place in places
+        for mood in moods
+    ]
+    found = llama.tools.train_probe(texts, ["up", "down"] * 9, 1)
+    # Two texts that differ in their last word alone are.
+    assert found.groups == 9
+    labels = ["a" if i < 9 else "b" for i in range(18)]
+    assert llama.tools.train_probe(sentences(18, 4), labels, 1).groups == 18
+
+
+def test_random_labels_give_chance_and_uniform_p_values(llama: Case) -> None:
+    """Over many draws, as scikit-learn finds it with the true groups."""
+    from scipy import stats
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import GroupKFold, cross_val_predict
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    own: list[tuple[float, float]] = []
+    judged: list[tuple[float, float]] = []
+    for seed in range(30):
+        random = np.random.default_rng(seed)
+        texts, labels, groups = copies([*COPIES][seed % 5], random)
+        if seed % 3 == 0:
+            # Some forms have another label, as when people label each form anew.
+            for i in random.choice(60, 6, replace=False):
+                labels[i] = "a" if labels[i] == "b" else "b"
+        found = llama.tools.train_probe(texts, labels, 2, position=None, seed=seed, folds=3)
+        own.append((found.accuracy, found.p_value))
+        values = np.stack([np.asarray(llama.tools.activations(t, 2)).mean(0) for t in texts])
+        pipeline: Any = make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000))
+
+        def accuracy(y: Any, x: Any = values, fit: Any = pipeline, of: Any = groups) -> float:
+            return float((cross_val_predict(fit, x, y, groups=of, cv=GroupKFold(3)) == y).mean())
+
+        blocks = np.array(labels).reshape(15, 4)
+        first = accuracy(blocks.ravel())
+        chance = [accuracy(random.permutation(blocks).ravel()) for _ in range(19)]
+        judged.append((first, (1 + sum(one >= first for one in chance)) / 20))
+    for some in (own, judged):
+        accuracies, chances = np.array(some).T
+        assert abs(accuracies.mean() - 0.5) < 3 * accuracies.std() / len(some) ** 0.5
+        assert stats.binomtest(int((chances <= 0.05).sum()), len(some), 0.05).pvalue > 0.01
+        assert stats.kstest(chances, "uniform").pvalue > 0.01
+    alike: Any = stats.ks_2samp([p for _, p in own], [p for _, p in judged])
+    assert alike.pvalue > 0.05
 
 
 def test_a_probe_is_scikit_learns_on_held_out_activations(llama: Case) -> None:

@@ -1,9 +1,10 @@
 """Linear probes: whether a property can be read off activations, on texts not trained on."""
 
 import importlib
+import re
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +32,9 @@ from ._sites import check_unit, site_of
 _MOST_CLASSES = 100
 _ALIKE = 0.9
 """Share of their words that two texts must have in common to be held out together."""
+_ALIKE_IN_RARE_WORDS = 0.8
+"""The same for the cosine of their words, weighted by how few texts have them. It is high enough
+that texts of a template with up to five equal slots, filled in every way, are not all linked."""
 _PERMUTATIONS = 20
 _INNER = 3
 """Folds within the training texts that choose the regularisation."""
@@ -118,18 +122,20 @@ def train_probe(
     names = np.array(labels)
     _check_work(values, folds or 1, len(candidates))
     data = _Data(values, names, np.array(together), candidates, seed)
-    if folds:
-        splits = _folds(names, together, folds, seed)
-        train = np.arange(len(names))
-    else:
-        splits = [_split(names, together, test_fraction, seed)]
-        train = splits[0][0]
+
+    def split(labels: Any) -> list[tuple[Any, Any]]:
+        if folds:
+            return _folds(labels, together, folds, seed)
+        return [_split(labels, together, test_fraction, seed)]
+
+    splits = split(names)
+    train = np.arange(len(names)) if folds else splits[0][0]
     right = _right(data, names, splits)
     chosen_strength = _choose(data, names, train)
     pipeline = _pipeline(chosen_strength, seed).fit(values[train], names[train])
     tested = np.concatenate([test for _, test in splits])
     accuracy = sum(right) / len(tested)
-    chance = _permuted(data, splits)
+    chance = _permuted(data, split)
     interval = (
         _library("scipy.stats").binomtest(sum(right), len(tested)).proportion_ci(method="wilson")
     )
@@ -196,18 +202,35 @@ def _groups(model: Model, rows: Sequence[list[int]], groups: list[str] | None) -
     if groups is not None and len(groups) != len(rows):
         raise ModelInputError(f"there are {len(rows)} texts and {len(groups)} groups")
     texts = [str(model.tokenizer.decode(row)) for row in rows]
-    words = _library("sklearn.feature_extraction.text").CountVectorizer(
-        binary=True, token_pattern=r"\S+", dtype=np.float32
-    )
-    seen = words.fit_transform(texts)
-    common = (seen @ seen.T).toarray()
-    sizes = common.diagonal()
-    linked = common >= _ALIKE * (sizes[:, None] + sizes[None, :] - common)
+    linked = _alike([" ".join(re.findall(r"\w+", text.casefold())) or repr(text) for text in texts])
     if groups is not None:
         names = np.array(groups)
         linked |= names[:, None] == names[None, :]
     graph = _library("scipy.sparse.csgraph")
     return graph.connected_components(linked, directed=False)[1].tolist()
+
+
+def _alike(texts: Sequence[str]) -> Any:
+    """Which texts (n, n) are nearly equal.
+
+    Two texts are if they have nearly the same words, or nearly the same rare words in the same
+    order: a prefix or a suffix that many texts have does not make a text another one, and a
+    template that all texts have does not make them the same.
+    """
+    counter = _library("sklearn.feature_extraction.text").CountVectorizer
+    words, pairs = (
+        counter(binary=True, token_pattern=r"\S+", dtype=np.float32, ngram_range=(1, most))
+        for most in (1, 2)
+    )
+    seen, with_pairs = words.fit_transform(texts), pairs.fit_transform(texts)
+    common = (seen @ seen.T).toarray()
+    sizes = common.diagonal()
+    linked = common >= _ALIKE * (sizes[:, None] + sizes[None, :] - common)
+    rarity = np.log(len(texts) / np.asarray(seen.sum(axis=0)))
+    cosine = _library("sklearn.metrics.pairwise").cosine_similarity(seen.multiply(rarity).tocsr())
+    neighbours = (with_pairs @ with_pairs.T).toarray() - common
+    in_order = neighbours >= (common - 1) / 2
+    return linked | (in_order & (cosine >= _ALIKE_IN_RARE_WORDS))
 
 
 def _split(labels: Any, groups: Sequence[int], fraction: float, seed: int) -> tuple[Any, Any]:
@@ -303,26 +326,42 @@ def _choose(data: _Data, labels: Any, train: Any) -> float:
     return data.candidates[int(np.argmax(scores))]
 
 
-def _permuted(data: _Data, splits: Sequence[tuple[Any, Any]]) -> list[float]:
-    """The accuracies of probes that were chosen, trained and tested on permuted labels."""
+def _permuted(data: _Data, split: Callable[[Any], list[tuple[Any, Any]]]) -> list[float]:
+    """The accuracies of probes that were split, chosen, trained and tested on permuted labels.
+
+    Splits depend on the labels, so permuted labels get their own: with the splits of the true
+    labels, only those would be as frequent in the tests as in the training.
+    """
     random = np.random.default_rng(data.seed)
-    labels, groups = data.labels, data.groups.tolist()
     found: list[float] = []
-    order = list(dict.fromkeys(groups))
-    total = sum(len(test) for _, test in splits)
-    of_group = {g: labels[i] for i, g in enumerate(groups)}
-    whole = all(of_group[g] == labels[i] for i, g in enumerate(groups))
     for _ in range(_PERMUTATIONS):
-        # If every group has one label, whole groups are permuted.
-        if whole:
-            new = dict(zip(order, random.permutation([of_group[g] for g in order]), strict=True))
-            shuffled = np.array([new[g] for g in groups])
-        else:
-            shuffled = random.permutation(labels)
-        if any(len(set(shuffled[train])) < 2 for train, _ in splits):
+        shuffled = _shuffle(data.labels, data.groups, random)
+        try:
+            splits = split(shuffled)
+        except ModelInputError:
+            # These labels are in too few groups to be on both sides.
             continue
-        found.append(sum(_right(data, shuffled, splits)) / total)
+        found.append(sum(_right(data, shuffled, splits)) / sum(len(test) for _, test in splits))
     return found
+
+
+def _shuffle(labels: Any, groups: Any, random: np.random.Generator) -> Any:
+    """Labels in a random order that keeps the labels of one group together.
+
+    Labels within a group are often alike, so that fewer than all texts are independent. Labels that
+    were permuted one by one would not be, and would make the true ones look exceptional.
+    """
+    members = [np.flatnonzero(groups == group) for group in np.unique(groups)]
+    order = random.permutation(len(members))
+    shuffled = labels.copy()
+    if all(len(set(labels[places])) == 1 for places in members):
+        # Groups of other sizes would cut the others' labels.
+        for places, other in zip(members, order, strict=True):
+            shuffled[places] = labels[members[other][0]]
+        return shuffled
+    own = [random.permutation(labels[places]) for places in members]
+    shuffled[np.concatenate(members)] = np.concatenate([own[i] for i in order])
+    return shuffled
 
 
 def _check_work(values: Any, splits: int, candidates: int) -> None:
