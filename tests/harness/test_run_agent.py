@@ -418,6 +418,29 @@ async def test_seer_agent_replaces_an_agent_object_too_and_the_record_names_who_
     assert open_run(run.folder).meta["agent"] == f"scripted:{steps}"
 
 
+async def test_a_run_prints_as_one_line_with_its_state(calculator: MCPServer) -> None:
+    run = run_agent("x", {"calc": calculator}, provider=adding(), record=False)
+    assert repr(run) == f"<AgentRun {run.run_id}: scripted, not started>"
+    await anext(run)
+    assert repr(run).endswith("scripted, running>")
+    await collect(run)
+    assert repr(run) == f"<AgentRun {run.run_id}: scripted, completed>"
+    assert run._repr_html_() == f"<code>&lt;{repr(run)[1:-1]}&gt;</code>"  # pyright: ignore[reportPrivateUsage]
+
+
+async def test_a_run_of_a_notebook_has_the_name_of_the_notebooks_folder(
+    calculator: MCPServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my-study").mkdir()
+    monkeypatch.chdir(tmp_path / "my-study")
+    launcher = tmp_path / "lib" / "site-packages" / "ipykernel_launcher.py"
+    monkeypatch.setattr("sys.argv", [str(launcher), "-f", "kernel.json"])
+    run = run_agent("x", {"calc": calculator}, provider=adding(), record=tmp_path / "runs")
+    await collect(run)
+    assert run.folder is not None
+    assert open_run(run.folder).info.name == "my-study"
+
+
 async def test_seer_agent_leaves_an_agent_alone_that_is_no_subject(
     calculator: MCPServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -245,8 +245,11 @@ def _own_name(session: SessionLike | None) -> str:
     """The session's name if the user chose it, else the name of the program's folder."""
     if session is not None and not _GENERATED.fullmatch(session.name):
         return session.name
-    program = Path(sys.argv[0] if sys.argv else "")
-    folder = program.absolute().parent.name if program.suffix == ".py" else ""
+    program = Path(sys.argv[0] if sys.argv else "").absolute()
+    folder = program.parent.name if program.suffix == ".py" else ""
+    if folder in ("site-packages", "dist-packages"):
+        # The launcher of a notebook's kernel. Its current folder is that of the notebook.
+        folder = Path.cwd().name
     return folder or (session.name if session is not None else "")
 
 

@@ -21,6 +21,7 @@ from collections.abc import (
 )
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -177,6 +178,17 @@ class AgentRun(AsyncIterator[Event]):
     def folder(self) -> Path | None:
         """The folder of the record; None for a run that is not recorded."""
         return self._recording.folder
+
+    def __repr__(self) -> str:
+        state = "not started" if self._queue is None else "running"
+        if self.result is not None:
+            state = self.result.reason
+        elif self._ended:
+            state = "ended"
+        return f"<AgentRun {self.run_id}: {self._agent.name}, {state}>"
+
+    def _repr_html_(self) -> str:
+        return f"<code>{escape(repr(self))}</code>"
 
     def __aiter__(self) -> "AgentRun":
         return self
