@@ -107,24 +107,20 @@ class Shared:
         kill_at: float,
         shared_by: int = 1,
     ) -> None:
-        """Mark a call as running.
+        """Mark a call as running or waiting.
 
         Args:
             mark: The mark to use.
             place: The number of its caller and function together.
             call: Its id.
             made: When its request arrived (monotonic).
-            since: When its function began (monotonic).
+            since: When its function began (monotonic); 0 if it waits.
             kill_at: When the supervisor may kill the process if the call has not ended; 0 for
                 never.
             shared_by: How many calls of a batch share its time.
         """
         start = mark * _MARK_BYTES
         _pack_call(self.bytes, start, kill_at, since, place, 0.0, shared_by, made, call.encode())
-
-    def wait(self, mark: int, place: int, call: str, made: float) -> None:
-        """Mark a call as waiting; `begin` has the arguments."""
-        _pack_call(self.bytes, mark * _MARK_BYTES, 0.0, 0.0, place, 0.0, 1, made, call.encode())
 
     def answered(self, mark: int, paid: float) -> None:
         """Note that a call's caller was answered, and charged for `paid` seconds."""
@@ -221,7 +217,7 @@ class WaitingCalls:
         """Mark a call as waiting, and return what `remove` needs."""
         mark = self._marks.try_take()
         if mark >= 0:
-            self._shared.wait(mark, place, call, made)
+            self._shared.begin(mark, place, call, made=made, since=0.0, kill_at=0.0)
         else:
             self._count(1)
         return mark
