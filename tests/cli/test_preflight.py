@@ -76,6 +76,20 @@ def test_an_agent_that_the_environment_names_is_checked(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
+def test_an_unknown_key_of_a_script_is_named(tmp_path: Path) -> None:
+    (tmp_path / "steps.toml").write_text('[[steps]]\ntxt = "x"\n')
+    said = refused(program(tmp_path), "run", "--agent", "scripted:steps.toml")
+    assert said.startswith("error: --agent='scripted:steps.toml': steps[0]=['txt']: unknown keys")
+
+
+@pytest.mark.full
+def test_a_script_that_is_not_there_is_looked_for_in_the_programs_folder(tmp_path: Path) -> None:
+    program(tmp_path)
+    said = refused(tmp_path.parent, "run", tmp_path.name, "--agent", "scripted:no.toml")
+    assert said.endswith(f"(a relative path starts at the program's folder, {str(tmp_path)!r})")
+
+
+@pytest.mark.full
 def test_a_program_that_sets_its_own_key_starts(tmp_path: Path) -> None:
     program(tmp_path, ", provider='openai'")
     file = tmp_path / "main.py"

@@ -48,14 +48,24 @@ def check_agents(program: Path, agent: str | None) -> None:
                 if chosen or not any(word in source for word in _SETS_KEYS):
                     failures.append(error)
             except ConfigError as error:
-                asked = "--agent" if agent else "SEER_AGENT"
-                failures.append(ConfigError(asked, name, error.reason) if chosen else error)
+                failures.append(_asked_for(name, error, by_option=bool(agent)) if chosen else error)
             except SeerError as error:
                 failures.append(error)
     if failures and len(failures) == len(named):
         raise failures[0]
     for failure in failures:
         say(f"warning: {program} names an agent that cannot run here: {failure}", file=sys.stderr)
+
+
+def _asked_for(name: str, error: ConfigError, *, by_option: bool) -> ConfigError:
+    """What is wrong with an agent, under the name of the option or variable that chose it."""
+    reason = error.reason
+    if error.field.startswith("steps["):  # a part of the agent's file
+        reason = f"{error.field}={error.value!r}: {reason}"
+    agent, _, file = name.partition(":")
+    if agent == "scripted" and file and not Path(file).exists():
+        reason += f" (a relative path starts at the program's folder, {str(Path.cwd())!r})"
+    return ConfigError("--agent" if by_option else "SEER_AGENT", name, reason)
 
 
 def check_approval(given: str | None) -> None:
