@@ -20,7 +20,8 @@ class Task(TypedDict):
     backend: BackendName
     argv: list[str]
     mounts: list[tuple[str, str, bool]]
-    masked: list[str]
+    sites: list[str]
+    """Folders that Seer's process finds packages in."""
     env: dict[str, str]
     cwd: str
     network: Literal["none", "proxy", "host"]
@@ -47,6 +48,7 @@ class Report(TypedDict):
 
 def run(task: Task) -> Report:
     """Run the task."""
+    sys.path += task["sites"]
     backend = choose(task["backend"])
     root = os.geteuid() == 0
     mounts = tuple(
@@ -72,7 +74,6 @@ def run(task: Task) -> Report:
             os.set_inheritable(os.open(path, os.O_RDONLY), True)
     policy = Policy(
         mounts=mounts,
-        masked=tuple(Path(path) for path in task["masked"]),
         env={**{k: fill(v) for k, v in task["env"].items()}, "FDS": " ".join(map(str, fds))},
         cwd=task["cwd"],
         network=task["network"],

@@ -1,7 +1,7 @@
-"""A policy's mounts, checked and resolved, and the paths that no mount may show.
+"""A policy's mounts, checked and resolved, and Seer's own files, which no mount may show.
 
-These rules are the same for every backend. A jail must never show Seer's own files, nor what the
-policy masks. A mask matters only where a mount would show the path; `masks_within` finds those.
+These rules are the same for every backend. Where a mount would show files of Seer, they are masked;
+`masks_within` finds those.
 """
 
 import os
@@ -44,7 +44,7 @@ def resolve_mounts(policy: Policy) -> list[Resolved]:
                 f"mount source {str(mount.source)!r} (for {mount.target!r}) does not exist; "
                 f"make it first"
             )
-        _check_source(source, mount, policy.masked)
+        _check_source(source, mount)
         found.append(Resolved(source, mount.target, mount.writable))
     return found
 
@@ -66,17 +66,11 @@ def _check_target(mount: Mount, earlier: Sequence[Resolved]) -> None:
             )
 
 
-def _check_source(source: str, mount: Mount, masked: Sequence[Path]) -> None:
-    """Refuse masked paths, Seer's package and the whole checkout.
+def _check_source(source: str, mount: Mount) -> None:
+    """Refuse Seer's package and the whole checkout.
 
     A folder inside the checkout may be mounted, because experiments keep their workspaces there.
     """
-    for path in masked:
-        if inside(source, os.path.realpath(path)):
-            raise IsolationError(
-                f"mount of {str(mount.source)!r} at {mount.target!r} contradicts the policy, "
-                f"which masks {str(path)!r}; mount something else, or do not mask it"
-            )
     if inside(source, str(PACKAGE)) or any(source == str(path) for path in own_paths()):
         raise IsolationError(
             f"mount of {str(mount.source)!r} at {mount.target!r} would show Seer's own files "
@@ -129,13 +123,13 @@ def _recorded(site: Path, record: Path) -> Iterator[Path]:
             yield site / top
 
 
-def masks_within(source: str, masked: Sequence[Path]) -> list[tuple[str, bool]]:
+def masks_within(source: str) -> list[tuple[str, bool]]:
     """Paths relative to `source` that must not be seen there, each with whether it is a folder.
 
     A path below another masked one is left out.
     """
     found: list[tuple[str, bool]] = []
-    for path in sorted({*own_paths(), *(Path(os.path.realpath(path)) for path in masked)}):
+    for path in own_paths():
         text = str(path)
         if text != source and inside(text, source) and path.exists():
             relative = text[len(source.rstrip("/")) + 1 :]

@@ -70,8 +70,6 @@ class Policy:
     """Everything that a jail may see. What is not named here is not visible."""
 
     mounts: tuple[Mount, ...] = ()
-    masked: tuple[Path, ...] = ()
-    """Host paths that stay invisible even where a mount would show them."""
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     """The whole environment; nothing is inherited."""
     cwd: str = "/"

@@ -15,7 +15,6 @@ import os
 import shlex
 import shutil
 from collections.abc import Sequence
-from pathlib import Path
 
 from seer.errors import IsolationError, IsolationUnavailableError
 from seer.isolation._limits import (
@@ -287,21 +286,21 @@ def _system(arguments: _Arguments, system: SystemView, *, writable_etc: bool) ->
 def _mounts(arguments: _Arguments, policy: Policy, system: SystemView) -> None:
     frozen = list(filter(os.path.isdir, system.hidden))
     for path in system.read_only:
-        frozen += _mask(arguments, path, path, policy.masked)
+        frozen += _mask(arguments, path, path)
     for mount in resolve_mounts(policy):
         arguments.parents(mount.target)
         arguments.add("--bind" if mount.writable else "--ro-bind", mount.source, mount.target)
         arguments.taken(mount.target)
-        frozen += _mask(arguments, mount.source, mount.target, policy.masked)
+        frozen += _mask(arguments, mount.source, mount.target)
     # Only now, because mounts inside a masked folder need a writable place.
     for path in frozen:
         arguments.add("--remount-ro", path)
 
 
-def _mask(arguments: _Arguments, source: str, target: str, masked: Sequence[Path]) -> list[str]:
+def _mask(arguments: _Arguments, source: str, target: str) -> list[str]:
     """Cover what must not be visible. Returns the covers that are folders."""
     folders: list[str] = []
-    for relative, is_folder in masks_within(source, masked):
+    for relative, is_folder in masks_within(source):
         path = f"{target.rstrip('/')}/{relative}"
         if is_folder:
             arguments.add("--perms", "0755", "--tmpfs", path)

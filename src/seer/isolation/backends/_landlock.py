@@ -139,7 +139,7 @@ class Landlock(Backend):
             env.setdefault("GIT_CONFIG_NOSYSTEM", "1")
             if uid is not None:
                 _check_reach(mounts, uid)
-            rules = [*_host_rules(policy, system), *_mount_rules(policy, mounts)]
+            rules = [*_host_rules(policy, system), *_mount_rules(mounts)]
         else:
             rules = _staged_rules(policy, system, view)
         rights: Rules = {
@@ -207,7 +207,7 @@ def _host_rules(policy: Policy, system: SystemView) -> Iterator[tuple[str, int]]
     """The system part, at the host's own paths."""
     for path in system.read_only:
         hidden = [(item[len(path) + 1 :], True) for item in system.hidden if item.startswith(path)]
-        for allowed in _around(path, [*hidden, *masks_within(path, policy.masked)]):
+        for allowed in _around(path, [*hidden, *masks_within(path)]):
             yield allowed, _LOOK
     shown = [*_PUBLIC, *(("/etc/nsswitch.conf",) if policy.network == "host" else ())]
     for path in filter(os.path.exists, shown):
@@ -227,9 +227,9 @@ def _device_rules(system: SystemView) -> Iterator[tuple[str, int]]:
         yield path, _DEVICE | _LIST
 
 
-def _mount_rules(policy: Policy, mounts: Sequence[Resolved]) -> Iterator[tuple[str, int]]:
+def _mount_rules(mounts: Sequence[Resolved]) -> Iterator[tuple[str, int]]:
     for mount in mounts:
-        for path in _around(mount.source, masks_within(mount.source, policy.masked)):
+        for path in _around(mount.source, masks_within(mount.source)):
             yield path, _CHANGE if mount.writable else _LOOK
 
 
@@ -281,14 +281,14 @@ def _staging(policy: Policy, system: SystemView, mounts: Sequence[Resolved], roo
     binds: list[Bind] = []
     masks: list[Mask] = []
     for path in system.read_only:
-        masked = [(f"{path}/{name}", folder) for name, folder in masks_within(path, policy.masked)]
+        masked = [(f"{path}/{name}", folder) for name, folder in masks_within(path)]
         if path.count("/") > 1:
             binds.append(_bind(path, path, writable=False, masks=masked))
         else:  # /usr and the like are not covered, so they stay where they are
             masks += _encoded(masked)
     for mount in mounts:
         target = root + mount.target
-        found = masks_within(mount.source, policy.masked)
+        found = masks_within(mount.source)
         masked = [(f"{target}/{name}", folder) for name, folder in found]
         binds.append(_bind(mount.source, target, writable=mount.writable, masks=masked))
     links = [(to, path) for to, path in system.links if path.startswith("/etc/")]
