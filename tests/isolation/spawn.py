@@ -105,7 +105,7 @@ def run(task: Task) -> Report:
         stdout=(first + stdout).decode(errors="replace"),
         stderr=stderr.decode(errors="replace"),
         probe=probed,
-        view=dict(launch.view),
+        view=view,
         argv=list(launch.argv),
     )
 

@@ -34,8 +34,6 @@ class Launch:
     argv: tuple[str, ...]
     env: Mapping[str, str]
     pass_fds: tuple[int, ...]
-    view: Mapping[str, str]
-    """Each mount's target -> the path under which programs in the jail see it."""
     own_fds: list[int] = field(default_factory=list[int], repr=False)
     """Those of `pass_fds` that this launch owns and `close` closes."""
 
@@ -82,7 +80,7 @@ class Backend(ABC):
         return self.refusals.get(need)
 
     def view(self, mounts: Sequence[Mount]) -> dict[str, str]:
-        """Each target -> where programs in the jail see it, as in `Launch.view`.
+        """Each mount's target -> the path under which programs in the jail see it.
 
         The default is for jails that see the host's own paths.
         """

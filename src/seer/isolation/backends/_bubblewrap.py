@@ -156,7 +156,6 @@ class Bubblewrap(Backend):
             argv=(*before, program, "--args", str(fd), "--", *inner_argv),
             env={},
             pass_fds=(*fds, *policy.pass_fds),
-            view=self.view(policy.mounts),
             own_fds=fds,
         )
 

@@ -121,6 +121,5 @@ def launch_by_script(
         argv=(sys.executable, "-I", "-S", LAUNCHER, str(fd)),
         env={},
         pass_fds=(fd, *policy.pass_fds),
-        view=view,
         own_fds=[fd],
     )

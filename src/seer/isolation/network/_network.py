@@ -98,7 +98,6 @@ def proxy_launch(
         argv=(sys.executable, "-I", str(script("proxy")), *arguments),
         env={},
         pass_fds=(listener, fd),
-        view={},
         own_fds=[fd],
     )
 
