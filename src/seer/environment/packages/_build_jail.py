@@ -9,8 +9,6 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 from seer.environment._process import Finished, run_program
 from seer.environment.packages._index_server import IndexServer
@@ -29,22 +27,13 @@ _SPARE = 512 << 20
 _CHOOM = "/usr/bin/choom"
 
 
-@dataclass(frozen=True)
-class BuildFolder:
-    """A folder of the host that the jail may write to."""
-
-    source: Path
-    target: str
-
-
 class BuildJail:
     """The jail of one build: what it sees, and where."""
 
     def __init__(
         self,
         *,
-        writable: Sequence[BuildFolder],
-        readable: Sequence[Mount],
+        mounts: Sequence[Mount],
         env: Mapping[str, str],
         path_env: Mapping[str, str],
         index: IndexServer | None,
@@ -52,8 +41,7 @@ class BuildJail:
         """Choose a backend; nothing runs yet.
 
         Args:
-            writable: Folders that the build may write to.
-            readable: What else it sees.
+            mounts: What it sees.
             env: Its environment.
             path_env: Variables whose values are paths below a mount's target.
             index: The only server that it reaches; None for no network.
@@ -63,12 +51,10 @@ class BuildJail:
         """
         self._backend = _choose(index)
         self._index = index
-        self._writable = tuple(writable)
-        self._mounts = (
-            *readable,
-            *([Mount(index.folder, _INDEX)] if index is not None else []),
-            *(Mount(folder.source, folder.target, writable=True) for folder in writable),
-        )
+        self._mounts = tuple(mounts)
+        if index is not None:
+            self._mounts += (Mount(index.folder, _INDEX),)
+        self._writable = [mount.source for mount in mounts if mount.writable]
         self._view = self._backend.view(self._mounts)
         self._env = {
             **{name: self.translate(value) for name, value in env.items()},
@@ -104,7 +90,7 @@ class BuildJail:
         root = os.geteuid() == 0
         if root:
             for folder in self._writable:
-                os.chown(folder.source, _UID, _UID)
+                os.chown(folder, _UID, _UID)
         network = "none"
         if self._index is not None:
             network = "host" if is_rented() else "proxy"
@@ -135,7 +121,7 @@ class BuildJail:
         task = asyncio.ensure_future(running)
         try:
             while not (await asyncio.wait({task}, timeout=1.0))[0]:
-                where = self._writable[0].source
+                where = self._writable[0]
                 if shutil.disk_usage(where).free < _SPARE:
                     raise PackageError(
                         f"the build was stopped: less than {_SPARE >> 20} MiB are free on the "

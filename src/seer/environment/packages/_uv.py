@@ -29,7 +29,7 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 from seer._transient import TransientFolder
 from seer.environment._process import run_program
 from seer.environment.packages import _build_script
-from seer.environment.packages._build_jail import PYTHON, BuildFolder, BuildJail
+from seer.environment.packages._build_jail import PYTHON, BuildJail
 from seer.environment.packages._index_server import IndexServer
 from seer.environment.packages._indexes import IndexSettings
 from seer.errors import PackageError
@@ -415,13 +415,13 @@ class UvBuild:
         private = self._draft / f"cache-{cache or work.name}"
         private.mkdir(mode=0o700, exist_ok=True)
         jail = BuildJail(
-            writable=[
-                BuildFolder(work, _WORK),
-                BuildFolder(private, _CACHE),
-                BuildFolder(home, _HOME),
-                BuildFolder(self._fresh(f"tmp-{work.name}"), tmp),
+            mounts=[
+                *shown,
+                Mount(work, _WORK, writable=True),
+                Mount(private, _CACHE, writable=True),
+                Mount(home, _HOME, writable=True),
+                Mount(self._fresh(f"tmp-{work.name}"), tmp, writable=True),
             ],
-            readable=shown,
             env={
                 "PATH": "/usr/bin:/bin",
                 "LANG": "C.UTF-8",
