@@ -18,7 +18,10 @@ Notebook = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Edit:
-    """One change. Cells are named by id, because a person can move them in the meantime."""
+    """One change. Cells are named by id, because a person can move them in the meantime.
+
+    All its values are JSON, in which it is sent to a Jupyter server.
+    """
 
     kind: str
     """`insert`, `source`, `outputs`, `delete` or `move`."""
@@ -29,15 +32,6 @@ class Edit:
     source: str = ""
     outputs: Sequence[dict[str, Any]] = ()
     count: int | None = None
-
-    def to_json(self) -> str:
-        """One line of JSON."""
-        return json.dumps(vars(self))
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Edit:
-        """Read what `to_json` returns."""
-        return cls(**data)
 
 
 def new_notebook() -> Notebook:

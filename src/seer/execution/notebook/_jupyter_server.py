@@ -131,7 +131,7 @@ class JupyterServer:
             LookupError: The cell is not there any more.
             SandboxLostError: The server is gone.
         """
-        await self._ask({"edit": json.loads(edit.to_json())})
+        await self._ask({"edit": vars(edit)})
 
     async def read(self) -> Notebook:
         """The shared document as it is now.

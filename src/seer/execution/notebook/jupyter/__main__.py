@@ -112,7 +112,7 @@ async def _answer(app: ServerApp, controller: Controller) -> None:
     async def handle(request: Message) -> Message:
         try:
             if "edit" in request:
-                await edit_document(app, notebook, Edit.from_json(request["edit"]))
+                await edit_document(app, notebook, Edit(**request["edit"]))
                 await save_document(app, notebook)
                 return {}
             return {"notebook": await read_document(app, notebook)}
