@@ -65,7 +65,7 @@ def content(repo: PreparedRepo) -> str:
 
 async def test_without_a_ref_the_default_branch_is_taken(origin: Origin) -> None:
     repo = await prepare(origin)
-    assert (repo.name, repo.ref, repo.commit) == ("origin", None, origin.commits[2])
+    assert (repo.name, repo.commit) == ("origin", origin.commits[2])
     assert content(repo) == "2"
 
 

@@ -38,8 +38,6 @@ class PreparedRepo:
     host_path: Path
     """The checkout, with its `.git`. Shared: never write to it."""
     name: str
-    ref: str | None
-    """The requested branch, tag or commit; None for the default branch."""
     commit: str
 
 
@@ -64,7 +62,7 @@ async def prepare_repo(config: RepoConfig) -> PreparedRepo:
             if not checkout.is_dir():
                 await _check_out(git, fetcher.path, checkout, commit, branch)
     logger.info("repo %s: at commit %s", config.name, commit)
-    return PreparedRepo(host_path=checkout, name=config.name, ref=config.ref, commit=commit)
+    return PreparedRepo(host_path=checkout, name=config.name, commit=commit)
 
 
 class _Mirror:

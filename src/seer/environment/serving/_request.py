@@ -50,8 +50,6 @@ class ServeRequest:
     """The number of copies at the start."""
     call_timeout: float | None = CALL_TIMEOUT
     """Seconds that a call may run if its function has no timeout of its own."""
-    record: bool = True
-    """Whether every call is recorded."""
     origins: tuple[ModelOrigin, ...] = ()
     """What the models really are; for records only."""
     packages: Mapping[str, str] = field(default_factory=dict[str, str])

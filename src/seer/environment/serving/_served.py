@@ -266,7 +266,7 @@ class Served:
             "call_timeout": request.call_timeout,
             "budget": _limits(request.budget),
             "function_budgets": {k: v.to_json() for k, v in request.function_budgets.items()},
-            "record": f"{self.folder}/record" if request.record else "",
+            "record": f"{self.folder}/record",
         }
         if request.replicas > 1:
             config["replicas"] = request.replicas
