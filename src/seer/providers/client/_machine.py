@@ -5,7 +5,6 @@ between hosts is the `Route`: how this controller reaches the steward.
 """
 
 import asyncio
-import os
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +19,7 @@ from seer.providers.client._interfaces import Channel, HostSocket, Listener, Pro
 from seer.providers.client._keeper import KeeperClient
 from seer.providers.client._lease import Lease
 from seer.providers.client._steward import StewardClient
-from seer.providers.local._record import LocalRecord, MountRecord
+from seer.providers.local._record import LocalRecord
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -226,14 +225,6 @@ class SupervisedMachine(Machine):
     def path(self, target: str) -> str:
         """The path under which programs in the machine see the mount at `target`."""
         return in_view({mount.target: mount.seen for mount in self._record.mounts}, target)
-
-    def _locate(self, path: str) -> tuple[MountRecord, str] | None:
-        """The mount that holds a path of the machine, and the rest of the path."""
-        whole = os.path.normpath(os.path.join(self.layout.workdir, path))  # noqa: PTH118
-        for mount in self._record.mounts:
-            if whole == mount.seen or whole.startswith(mount.seen + "/"):
-                return mount, whole[len(mount.seen) + 1 :]
-        return None
 
 
 class CountedProtocol(asyncio.StreamReaderProtocol):

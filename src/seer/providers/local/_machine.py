@@ -22,7 +22,7 @@ from seer.providers.client._machine import (
     Streams,
     SupervisedMachine,
 )
-from seer.providers.local._record import LocalRecord, how_it_ended
+from seer.providers.local._record import LocalRecord, MountRecord, how_it_ended
 
 
 class LocalRoute(Route):
@@ -127,6 +127,14 @@ class LocalMachine(SupervisedMachine):
             ended=self._lease.ended,
             lost=self._lease.why_lost,
         )
+
+    def _locate(self, path: str) -> tuple[MountRecord, str] | None:
+        """The mount that holds a path of the machine, and the rest of the path."""
+        whole = os.path.normpath(os.path.join(self.layout.workdir, path))  # noqa: PTH118
+        for mount in self._record.mounts:
+            if whole == mount.seen or whole.startswith(mount.seen + "/"):
+                return mount, whole[len(mount.seen) + 1 :]
+        return None
 
 
 class HostListener(Listener):
