@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -25,7 +25,7 @@ from seer.isolation import JAIL_UIDS, Backend, JailLimits, Policy, choose, inter
 from seer.isolation._policy import JailNetwork, Users
 from seer.isolation._system import USERS_AGENT, make_etc
 from seer.isolation._users import MACHINE_UIDS, take_user
-from seer.isolation.backends._base import Launch, Need
+from seer.isolation.backends._base import Launch, Need, memory_file
 from seer.isolation.backends._container import is_rented
 from seer.isolation.network._network import PROXY_PORT, proxy_environment, proxy_launch
 from seer.providers import _gpus
@@ -112,7 +112,7 @@ def _choose(spec: MachineSpec) -> Backend:
     needs: set[Need] = set()
     if spec.hidden:
         needs.add("hidden")
-    if spec.network not in ("none", "host"):
+    if _jail_network(spec) == "proxy":
         needs.add("proxy")
     if spec.users:
         needs.add("users")
@@ -139,7 +139,7 @@ def _spawn(
     def keep(fd: int) -> int:
         return _owned(opened, _high(fd))
 
-    wants_proxy = spec.network not in ("none", "host")
+    wants_proxy = _jail_network(spec) == "proxy"
     written = [path for path in _written(spec) if path.is_dir()]
     owners = _owners(written)
     uid, user = None, -1
@@ -159,11 +159,24 @@ def _spawn(
     ready, ready_told = os.pipe()
     undo.callback(os.close, ready)
     ready_told = keep(ready_told)
-    steward_settings = keep(os.memfd_create("seer-steward"))
     keeper_kill_socket, jail_kill_socket = (
         keep(end.detach()) for end in socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     )
     connectors, gates = _connectors(spec, backend, opened)
+    network = proxy_environment() if wants_proxy else {}
+    variables = {**network, **environment(inside, spec, folder.name, gates), **(gpus or {})}
+    for_steward: dict[str, wire.Encodable] = {
+        "listen": listener,
+        "alive": alive,
+        "ready": ready_told,
+        "kill_socket": jail_kill_socket,
+        "env": variables,
+        "cwd": inside.layout.workdir,
+        "agent": USERS_AGENT if spec.users else 0,
+        "connectors": [connector["jail"] for connector in connectors.values()],
+        "forward": _forward(inside) if wants_proxy else {},
+    }
+    steward_settings = keep(memory_file("seer-steward", wire.encode(for_steward)))
     policy = Policy(
         mounts=inside.mounts,
         env=interpreter_env(PYTHON, inside.view),
@@ -188,26 +201,9 @@ def _spawn(
     opened.callback(launch.close)
     record = _record(spec, folder, backend, inside, uid=uid)
     write_record(folder, record)
-    network = proxy_environment() if wants_proxy else {}
-    variables = {**network, **environment(inside, spec, folder.name, gates), **(gpus or {})}
-    _write_settings(
-        steward_settings,
-        {
-            "listen": listener,
-            "alive": alive,
-            "ready": ready_told,
-            "kill_socket": jail_kill_socket,
-            "env": variables,
-            "cwd": inside.layout.workdir,
-            "agent": USERS_AGENT if spec.users else 0,
-            "connectors": [connector["jail"] for connector in connectors.values()],
-            "forward": _forward(inside) if wants_proxy else {},
-        },
-    )
     ours, other = socket.socketpair()
     undo.callback(ours.close)
     theirs = keep(other.detach())
-    settings = keep(os.memfd_create("seer-keeper"))
     fields = _keeper_settings(spec, folder, launch, inside)
     fields["grouped"] = int(grouped)
     fields |= {
@@ -219,7 +215,7 @@ def _spawn(
             for name, connector in connectors.items()
         },
     }
-    passed = [lock, settings, theirs, alive_held, keeper_kill_socket, *launch.pass_fds]
+    passed = [lock, theirs, alive_held, keeper_kill_socket, *launch.pass_fds]
     if uid is not None:
         # The keeper and its reaper hold the user until the machine has ended.
         passed += [user, *user_locks]
@@ -236,8 +232,8 @@ def _spawn(
     if spec.lifeline is not None:
         fields["lifeline"] = spec.lifeline
         passed.append(spec.lifeline)
-    _write_settings(settings, fields)
-    spawned = _spawn_keeper(folder, settings, passed)
+    settings = keep(memory_file("seer-keeper", wire.encode(fields)))
+    spawned = _spawn_keeper(folder, settings, [settings, *passed])
     return StartedKeeper(folder=folder, record=record, control=ours, ready=ready, spawned=spawned)
 
 
@@ -354,14 +350,6 @@ def _interpreter() -> str:
     # Not the virtual environment's, which first searches for its configuration and packages.
     base: object = getattr(sys, "_base_executable", None)
     return base if isinstance(base, str) and base else sys.executable
-
-
-def _write_settings(fd: int, fields: "Mapping[str, wire.Encodable]") -> None:
-    data = wire.encode(fields)
-    done = 0
-    while done < len(data):
-        # `pwrite` leaves the position at the start, where the reader begins.
-        done += os.pwrite(fd, data[done:], done)
 
 
 def _high(fd: int) -> int:
