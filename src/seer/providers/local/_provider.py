@@ -18,7 +18,7 @@ from seer.providers.agent import wire
 from seer.providers.client._keeper import KeeperClient
 from seer.providers.local._machine import LocalMachine
 from seer.providers.local._orphans import sweep
-from seer.providers.local._record import how_it_ended, machines_dir, read_record
+from seer.providers.local._record import LocalRecord, how_it_ended, machines_dir, read_record
 from seer.providers.local._start import StartedKeeper, check, check_gpus, start_keeper
 
 _LOG_TAIL = 4000
@@ -195,18 +195,26 @@ async def _status(folder: Path) -> MachineStatus | None:
         return None
     try:
         record = await asyncio.to_thread(read_record, folder)
-        answer = await keeper.request("status")
-        return MachineStatus(
-            id=record.id,
-            provider="local",
-            label=record.label,
-            started_at=record.started_at,
-            gpu=record.gpu,
-            detached=bool(wire.get_int(answer, "detached")),
-            controller_alive=wire.get_int(answer, "holders") > 0,
-            paused=bool(wire.get_int(answer, "paused", 0)),
-        )
+        return machine_status(record, await keeper.request("status"))
     except (SandboxLostError, OSError, ValueError):
         return None
     finally:
         await keeper.close()
+
+
+def machine_status(record: LocalRecord, answer: "wire.Message") -> MachineStatus:
+    """One line of a listing, from a machine's record and its keeper's answer to `status`.
+
+    Raises:
+        WireError: It is not such an answer.
+    """
+    return MachineStatus(
+        id=record.id,
+        provider="local",
+        label=record.label,
+        started_at=record.started_at,
+        gpu=record.gpu,
+        detached=bool(wire.get_int(answer, "detached")),
+        controller_alive=wire.get_int(answer, "holders") > 0,
+        paused=bool(wire.get_int(answer, "paused", 0)),
+    )

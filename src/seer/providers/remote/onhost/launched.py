@@ -29,9 +29,11 @@ from typing import Any, cast
 from seer._places import state_dir
 from seer._unix_sockets import connect, is_served, listen
 from seer.errors import ProviderError
+from seer.providers._spec import MachineStatus
 from seer.providers.agent import wire
 from seer.providers.agent.cleaning import remove_tree
-from seer.providers.local._record import how_it_ended
+from seer.providers.local._provider import machine_status
+from seer.providers.local._record import how_it_ended, parse_record
 from seer.providers.remote.onhost import frames
 from seer.providers.remote.onhost.launcher_bridge import NOTE, Multiplexer
 
@@ -134,35 +136,33 @@ def launched_machines() -> list[dict[str, Any]]:
     return found
 
 
-def launched_status(session_socket: str) -> dict[str, bool] | None:
-    """The state of a machine behind a session server, as listings have it; None if it is gone."""
+def launched_status(answer: Mapping[str, Any]) -> MachineStatus | None:
+    """The state of a launched machine, as listings have it; None if it is gone."""
     request = wire.message(wire.REQUEST, op="status")
     token = secrets.token_bytes(frames.TOKEN_BYTES)
     try:
-        with connect(Path(session_socket), timeout=_STATUS_PATIENCE) as peer:
+        with connect(Path(answer["porter"]), timeout=_STATUS_PATIENCE) as peer:
             peer.sendall(
                 frames.attach(token, received=0, new=True, beat=_STATUS_PATIENCE)
                 + frames.frame(frames.OPEN, 1, b"watch")
                 + frames.frame(frames.DATA, 1, request)
             )
-            return _read_status(peer)
+            found = _read_answer(peer)
+        return None if found is None else machine_status(parse_record(answer["record"]), found)
     except (OSError, frames.FrameError, wire.WireError):
         return None
 
 
-def _read_status(peer: socket.socket) -> dict[str, bool] | None:
-    splitter, came = frames.Splitter(), b""
+def _read_answer(peer: socket.socket) -> wire.Message | None:
+    streams, stream = frames.Splitter(), wire.Splitter()
     while data := peer.recv(65536):
-        for kind, _, payload in splitter.feed(data):
-            came += payload if kind == frames.DATA else b""
-        if len(came) >= 4 and len(came) >= 4 + int.from_bytes(came[:4], "big"):
-            fields = wire.decode_message(came[5:])
+        for kind, _, payload in streams.feed(data):
+            if kind == frames.DATA:
+                stream.feed(payload)
+        found = stream.next()
+        if found is not None:
             peer.sendall(frames.frame(frames.BYE, 0))
-            return {
-                "detached": bool(wire.get_int(fields, "detached")),
-                "controller_alive": wire.get_int(fields, "holders") > 0,
-                "paused": bool(wire.get_int(fields, "paused", 0)),
-            }
+            return wire.decode_message(found[1])
     return None
 
 

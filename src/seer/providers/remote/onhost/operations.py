@@ -36,7 +36,13 @@ from seer.providers._spec import MachineSpec, read_spec
 from seer.providers.client._keeper import KeeperClient
 from seer.providers.local import LocalProvider, launch
 from seer.providers.local._orphans import sweep
-from seer.providers.local._record import how_it_ended, is_mounted, machines_dir, read_record
+from seer.providers.local._record import (
+    LocalRecord,
+    how_it_ended,
+    is_mounted,
+    machines_dir,
+    read_record,
+)
 from seer.providers.local._start import StartedKeeper
 from seer.providers.remote.onhost.launched import (
     launch_elsewhere,
@@ -164,7 +170,7 @@ async def _hand_over(
     finally:
         os.close(control)
         await keeper.close()
-    return _answer(started.folder)
+    return _answer(started.folder, started.record)
 
 
 async def _end(machine_id: str) -> None:
@@ -172,8 +178,7 @@ async def _end(machine_id: str) -> None:
     await machine.terminate()
 
 
-def _answer(folder: Path) -> dict[str, object]:
-    record = read_record(folder)
+def _answer(folder: Path, record: LocalRecord) -> dict[str, object]:
     return {
         "id": record.id,
         "record": json.dumps(asdict(record)),
@@ -243,7 +248,7 @@ def _find(machine_id: str) -> dict[str, object]:
         raise SandboxNotFoundError(f"sandbox {machine_id!r} is not running: {known[0]}") from None
     if not is_served(folder / "porter.sock"):
         _spawn_session_server(folder, -1, record.lease)
-    return _answer(folder)
+    return _answer(folder, record)
 
 
 def _list() -> list[dict[str, object]]:
@@ -253,10 +258,9 @@ def _list() -> list[dict[str, object]]:
             extra = json.loads((machines_dir() / status.id / _EXTRA).read_text())
             found.append({**asdict(status), **extra})
     for answer in launched_machines():
-        known = launched_status(answer["porter"])
-        if known is not None:
-            record = json.loads(answer["record"])
-            found.append({**record, **known, "price": answer["price"]})
+        status = launched_status(answer)
+        if status is not None:
+            found.append({**asdict(status), "price": answer["price"]})
     return found
 
 
