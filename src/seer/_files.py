@@ -2,6 +2,7 @@
 
 import os
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
 
 
@@ -35,6 +36,15 @@ def replace_file(
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
+
+
+def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write files below a folder, by relative path. All users who can enter it can read them."""
+    for name, content in files.items():
+        for parent in reversed(Path(name).parents[:-1]):
+            (folder / parent).mkdir(exist_ok=True)
+            (folder / parent).chmod(0o755)
+        replace_file(folder / name, content, mode=0o644)
 
 
 def place_folder(draft: Path, folder: Path) -> None:

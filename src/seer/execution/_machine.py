@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, Literal, Protocol
 
+from seer._files import write_files
 from seer.environment import ModelHandle
 from seer.environment.models._provenance import package_versions
 from seer.environment.packages._packages import build_environment
 from seer.errors import IsolationError, RemoteFileError, SandboxLostError
-from seer.execution._folders import HostFolder, PrivateFolder
+from seer.execution._folders import PrivateFolder
 from seer.execution._sockets import ReverseTunnel
 from seer.isolation import BackendName, Mount
 from seer.providers import Machine, MachineSpec, get_provider
@@ -191,11 +192,10 @@ class LocalMachineSource(MachineSource):
 
     async def _prepare(self) -> PreparedMachine:
         code = self._private.folder("code", 0o755)
-        host = HostFolder(code)
-        for name in _INSIDE_FILES:
-            await host.write_file(f"inside/{name}", (_INSIDE / name).read_bytes())
-        await host.ensure_dir("lib")
-        await install_libraries(self._workspace, host, root="lib")
+        files = {f"inside/{name}": (_INSIDE / name).read_bytes() for name in _INSIDE_FILES}
+        libraries = self._workspace.library_files()
+        (code / "lib").mkdir(exist_ok=True)
+        write_files(code, {**files, **{f"lib/{name}": it for name, it in libraries.items()}})
         environment = await build_environment(self._packages)
         self._versions = package_versions(environment, self._packages)
         spec = MachineSpec(

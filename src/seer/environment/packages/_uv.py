@@ -26,6 +26,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.tags import Tag, compatible_tags, cpython_tags, sys_tags
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
+from seer._files import write_files
 from seer._transient import TransientFolder
 from seer.environment._process import run_program
 from seer.environment.packages import _build_script
@@ -445,19 +446,13 @@ class UvBuild:
 
     def _write_home(self, home: Path, jail: BuildJail) -> None:
         """Write the user's settings, as far as they concern a build."""
-        files: dict[str, str] = {}
+        files: dict[str, bytes] = {}
         for path in self._settings.config_files:
             where = "system/uv/uv.toml" if path == _SYSTEM_CONFIG else ".config/uv/uv.toml"
             text = path.read_text()
             text = self._index.translate(text) if self._index is not None else text
-            files[where] = jail.translate(self._settings.hide(text))
-        for name, text in files.items():
-            file = home / name
-            for parent in reversed(Path(name).parents[:-1]):
-                (home / parent).mkdir(exist_ok=True)
-                (home / parent).chmod(0o755)
-            file.write_text(text)
-            file.chmod(0o644)
+            files[where] = jail.translate(self._settings.hide(text)).encode()
+        write_files(home, files)
 
     def _readable(self, path: Path) -> Path:
         """The path itself, or a readable copy if the build's user cannot read it."""
