@@ -19,3 +19,8 @@ def model_slug(name: str) -> str:
     if is_local_model(name):
         name = Path(name).expanduser().resolve().name
     return re.sub(r"[^A-Za-z0-9._-]", "_", name.replace("/", "--")).lstrip(".") or "model"
+
+
+def hub_cache_name(name: str) -> str:
+    """The folder of a model in the hub's cache: `models--google--gemma-2-9b`."""
+    return f"models--{name.replace('/', '--')}"

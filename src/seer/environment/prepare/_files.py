@@ -9,7 +9,7 @@ from pathlib import Path
 
 from seer.console._progress import Phase
 from seer.environment.config._config import SandboxConfig
-from seer.environment.models._names import is_local_model
+from seer.environment.models._names import hub_cache_name, is_local_model
 from seer.environment.repos._repos import PreparedRepo
 from seer.errors import RepoError, visible
 from seer.isolation import open_beneath
@@ -85,11 +85,6 @@ async def place_in_hub_cache(machine: Machine, models: Sequence[CachedModel]) ->
                 model.name,
                 words,
             )
-
-
-def hub_cache_name(name: str) -> str:
-    """The folder of a model in the hub's cache."""
-    return "--".join(["models", *name.split("/")])
 
 
 async def check_out(

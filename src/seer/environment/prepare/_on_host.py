@@ -17,7 +17,7 @@ from typing import Any
 
 from seer.environment.config._config import RepoConfig
 from seer.environment.models._download import download
-from seer.environment.models._names import model_slug
+from seer.environment.models._names import hub_cache_name, model_slug
 from seer.environment.models._view import ModelSource
 from seer.environment.packages._packages import build_environment
 from seer.environment.prepare._preparer import LocalPreparer
@@ -101,7 +101,7 @@ def _in_store(name: str, revision: str) -> list[str | None] | None:
     root = os.environ.get(_STORE, "")
     if not root:
         return None
-    cached = Path(root, f"models--{name.replace('/', '--')}")
+    cached = Path(root, hub_cache_name(name))
     commit = revision
     if (cached / "refs" / revision).is_file():
         commit = (cached / "refs" / revision).read_text().strip()
