@@ -103,7 +103,7 @@ async def connect_in_machine(machine: Machine, path: str) -> Channel:
 
 
 def connect_path(path: Path) -> socket.socket:
-    """Connect to a socket in a folder of this host that no agent can write to."""
+    """Connect to a socket of this host. A link in its place is refused."""
     return connect_beneath(path.parent, path.name)
 
 

@@ -1,6 +1,6 @@
-"""Starts the parts of a jail's network: the proxy outside, the forwarder inside.
+"""Launches the proxy of a jail's network, and finds scripts that run where Seer is not installed.
 
-The proxy and the forwarder themselves are scripts that travel in a bundle; see `script`.
+`script` has the proxy outside a jail, the forwarder inside, and two modules of machines.
 """
 
 import json

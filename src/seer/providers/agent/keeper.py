@@ -1,8 +1,9 @@
 """The supervisor of one machine, on the host: checks its lease and limits, and ends it.
 
-The controller starts it as `keeper.py FD ID`; FD is a file with the bencoded settings. It forks at
-once. The parent only waits, and cleans up if the keeper itself is killed (see `reaper`). The child
-spawns the jail first, then accepts controllers on `keeper.sock`.
+The controller starts `main` with the arguments `FD ID`; FD is a file with the bencoded settings. It
+forks twice. The first process ends at once, so that the keeper is not a child of the controller.
+The second only waits, and cleans up if the keeper itself is killed (see `reaper`). The third spawns
+the jail first, then accepts controllers on `keeper.sock`.
 
 A controller that holds the machine renews the lease. A machine that no controller holds ends,
 unless it was detached.
@@ -346,7 +347,3 @@ def _proxy(settings: Message) -> LazyServer | None:
 def _after(start: float, settings: Message, key: str) -> float | None:
     length = wire.get_int(settings, key, 0)
     return start + length / 1000 if length else None
-
-
-if __name__ == "__main__":
-    main()

@@ -205,7 +205,3 @@ def _abort(stream: FrameStream, server: int, servers: set[int]) -> None:
     os.kill(server, signal.SIGKILL)
     stream.queue(wire.OK)
     stream.flush()
-
-
-if __name__ == "__main__":
-    main()

@@ -440,7 +440,3 @@ class SessionServer:
         del session.streams[stream.number]
         self._unwatch(stream.fd)
         stream.socket.close()
-
-
-if __name__ == "__main__":
-    main()
