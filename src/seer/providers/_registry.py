@@ -1,4 +1,4 @@
-"""Providers by name: those shipped here, and those that other distributions register."""
+"""Providers by name: those of this package, and those that entry points register."""
 
 import importlib
 import logging
@@ -20,7 +20,7 @@ _BUILT_IN = {
     "runpod": "seer.providers.runpod:RunPodProvider",
     "ssh": "seer.providers.ssh:SshProvider",
 }
-_EXTRAS = frozenset({"modal", "ray", "runpod", "ssh"})
+_EXTRAS = _BUILT_IN.keys() - {"local"}
 
 
 class DefaultProvider(str):
