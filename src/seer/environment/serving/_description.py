@@ -55,7 +55,7 @@ class InterfaceDescription:
 
 @dataclass(frozen=True, kw_only=True)
 class InterfaceUsage:
-    """The `calls`, `seconds`, `gpu_seconds` and `bytes` that a served interface has used."""
+    """What a served interface has used, in the units of a `Budget`."""
 
     interface: dict[str, float]
     functions: dict[str, dict[str, float]]
