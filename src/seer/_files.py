@@ -1,8 +1,10 @@
-"""Write files and folders that other processes read at the same time."""
+"""Write files and folders that other processes read at the same time, and locks between them."""
 
+import fcntl
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -58,3 +60,11 @@ def place_folder(draft: Path, folder: Path) -> None:
     except OSError:
         if not folder.is_dir():
             raise
+
+
+@contextmanager
+def locked(path: Path) -> Generator[None]:
+    """Hold the lock file `path`, which is made if it is missing. Blocks while another holds it."""
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

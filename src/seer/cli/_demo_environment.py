@@ -6,7 +6,6 @@ packages of the environment that Seer is installed in. Commands that run models 
 Seer's own environment has no torch.
 """
 
-import fcntl
 import hashlib
 import importlib.util
 import os
@@ -19,6 +18,7 @@ from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 
+from seer._files import locked
 from seer._places import package_folders
 from seer.console import say
 from seer.errors import HostResourceError, PackageError
@@ -79,8 +79,7 @@ def make() -> Path:
     """
     folder = environment()
     folder.parent.mkdir(mode=0o700, exist_ok=True)
-    with (folder.parent / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked(folder.parent / "lock"):
         if interpreter() is None:
             _make(folder)
     return folder / "bin" / "python3"

@@ -6,14 +6,15 @@ factors are removed. `A100` stands for `NVIDIA A100-SXM4-80GB`, but `A10` does n
 
 import contextlib
 import difflib
-import fcntl
 import re
 import subprocess
 from collections import Counter
-from collections.abc import Collection, Generator, Iterable
+from collections.abc import Collection, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
+from seer._files import locked
 from seer._places import state_dir
 from seer.errors import CapacityError, HostUnsuitableError
 from seer.providers.local._orphans import sweep
@@ -179,12 +180,9 @@ def _from_driver() -> list[str]:
 # --- allocation --------------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def choosing() -> Generator[None]:
+def choosing() -> AbstractContextManager[None]:
     """Let one start at a time look for free GPUs, until its machine's record names them."""
-    with (state_dir() / "gpus.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+    return locked(state_dir() / "gpus.lock")
 
 
 def taken() -> list[int]:

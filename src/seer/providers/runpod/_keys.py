@@ -4,13 +4,12 @@ This user has one key for all pods, in Seer's state folder. Every pod gets its o
 here before the pod exists, so that the first connection is checked like every other.
 """
 
-import fcntl
 from dataclasses import dataclass
 from pathlib import Path
 
 import asyncssh
 
-from seer._files import replace_file
+from seer._files import locked, replace_file
 from seer._places import state_dir
 
 _NAME = "seer"
@@ -39,9 +38,8 @@ def own_key() -> tuple[Path, str]:
     """The file of this user's key, created if it does not exist, and its public half."""
     folder = _folder()
     path = folder / "key"
-    with (folder / "key.lock").open("w") as lock:
-        # Without it, two processes could each leave one half of their key.
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    # Without the lock, two processes could each leave one half of their key.
+    with locked(folder / "key.lock"):
         if not path.exists():
             pair = new_pair()
             _write(folder / "key.pub", pair.public)

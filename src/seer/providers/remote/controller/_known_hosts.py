@@ -1,12 +1,11 @@
 """A file of hosts that were used, by which a later process finds the machines on them."""
 
 import contextlib
-import fcntl
 import json
 from collections.abc import Mapping
 from typing import Any
 
-from seer._files import replace_file
+from seer._files import locked, replace_file
 from seer._places import state_dir
 
 
@@ -15,8 +14,7 @@ def remember(provider: str, place: str, options: Mapping[str, object]) -> None:
     folder = state_dir() / "remote"
     folder.mkdir(mode=0o700, exist_ok=True)
     path = folder / f"{provider}.json"
-    with (folder / f"{provider}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked(folder / f"{provider}.lock"):
         known = recall(provider)
         if known.get(place) == options:
             return
