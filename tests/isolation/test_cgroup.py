@@ -25,7 +25,7 @@ def group() -> Generator[_cgroup.Cgroup]:
     """A group of 64 MB and 20 processes."""
     try:
         made = _cgroup.create(f"seer-test-{os.getpid()}", memory=64 * MEGABYTE, pids=20)
-    except _cgroup.CgroupError as error:
+    except OSError as error:
         pytest.skip(str(error))
     yield made
     made.kill()
@@ -112,7 +112,7 @@ def test_a_group_without_the_right_to_make_one_says_why() -> None:
     code = (
         f"import runpy; names = runpy.run_path({str(script('cgroup'))!r})\n"
         "try: names['create']('x', memory=1 << 30)\n"
-        "except names['CgroupError'] as error: print('refused:', error)\n"
+        "except OSError as error: print('refused:', error)\n"
     )
     copy = Path("/tmp") / f"seer-cgroup-{os.getpid()}.py"
     copy.write_bytes(script("cgroup").read_bytes())

@@ -24,10 +24,6 @@ that everything is frozen."""
 _FREEZE_PATIENCE = 10.0
 
 
-class CgroupError(OSError):
-    """Control groups cannot be used here; the message says why."""
-
-
 class Cgroup:
     """A control group; in version 1 it is one folder per controller."""
 
@@ -69,7 +65,7 @@ class Cgroup:
         """Freeze every process in the group, or thaw all of them.
 
         Raises:
-            CgroupError: The kernel has no freezer for this group, or a process did not stop. All
+            OSError: The kernel has no freezer for this group, or a process did not stop. All
                 of them then continue.
         """
         for folder in self.folders:
@@ -79,7 +75,7 @@ class Cgroup:
                     if frozen:
                         self._await_freeze(folder, state, reached)
                     return
-        raise CgroupError("no controller of this control group can freeze processes")
+        raise OSError("no controller of this control group can freeze processes")
 
     def _await_freeze(self, folder: str, state: str, reached: str) -> None:
         deadline = time.monotonic() + _FREEZE_PATIENCE
@@ -87,7 +83,7 @@ class Cgroup:
         while reached not in _read(folder, state):
             if time.monotonic() > deadline:
                 self.freeze(False)
-                raise CgroupError(f"a process did not stop within {_FREEZE_PATIENCE:g} s")
+                raise OSError(f"a process did not stop within {_FREEZE_PATIENCE:g} s")
             time.sleep(0.002)
 
     @property
@@ -123,7 +119,7 @@ class Cgroup:
         """Wait until the killed processes are gone, and remove the group. Twice is harmless.
 
         Raises:
-            CgroupError: It still has processes after `timeout` seconds.
+            OSError: It still has processes after `timeout` seconds.
         """
         deadline = time.monotonic() + timeout
         for folder in self.folders:
@@ -136,7 +132,7 @@ class Cgroup:
                         break
                     except OSError as error:
                         if time.monotonic() > deadline:
-                            raise CgroupError(f"cannot remove {path!r}: {error}") from None
+                            raise OSError(f"cannot remove {path!r}: {error}") from None
                         time.sleep(0.002)
 
 
@@ -149,7 +145,7 @@ def create(name: str, *, memory: int | None = None, pids: int | None = None) -> 
         pids: Processes and threads, summed over the tree.
 
     Raises:
-        CgroupError: This user may not make groups, or a controller is missing. Nothing is left.
+        OSError: This user may not make groups, or a controller is missing. Nothing is left.
     """
     own = _own_groups()
     unified = os.path.exists(os.path.join(_MOUNT, "cgroup.controllers"))
@@ -166,7 +162,7 @@ def create(name: str, *, memory: int | None = None, pids: int | None = None) -> 
             _limit(folder, memory=memory, pids=pids)
     except OSError as error:
         Cgroup(made).remove()
-        raise CgroupError(f"control groups cannot be used here: {error}") from None
+        raise OSError(f"control groups cannot be used here: {error}") from None
     return group
 
 
@@ -196,7 +192,7 @@ def _own_groups() -> dict[str, str]:
                 for name in names.split(","):
                     groups[name] = path
     except OSError as error:
-        raise CgroupError(f"control groups cannot be used here: {error}") from None
+        raise OSError(f"control groups cannot be used here: {error}") from None
     return groups
 
 
@@ -209,7 +205,7 @@ def _place(own: dict[str, str]) -> str:
         if all(name in delegated for name in _CONTROLLERS) and os.access(folder, os.W_OK):
             return folder
         if path in ("/", ""):
-            raise CgroupError(
+            raise OSError(
                 "no control group above this process delegates the memory and pids controllers to "
                 "this user"
             )
@@ -219,7 +215,7 @@ def _place(own: dict[str, str]) -> str:
 def _place_v1(own: dict[str, str], name: str) -> str:
     folder = os.path.join(_MOUNT, name, own.get(name, "/").strip("/")).rstrip("/")
     if name not in own or not os.path.isdir(folder):
-        raise CgroupError(f"the {name} controller is not mounted under {_MOUNT}")
+        raise OSError(f"the {name} controller is not mounted under {_MOUNT}")
     return folder
 
 
