@@ -21,44 +21,42 @@ from seer.harness import run_agent
 VALUE = "hunter22-äß/+$x"
 
 
-def test_secrets_come_from_the_environment_first_then_from_dotenv(tmp_path: Path) -> None:
-    dotenv = tmp_path / ".env"
-    dotenv.write_text("A=from-file\nB=from-file\nC='with $HOME kept'\n")
-    secrets = load_secrets(["A", "B", "C"], environ={"A": "from-env"}, dotenv=dotenv)
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, in no project."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_secrets_come_from_the_environment_first_then_from_dotenv(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / ".env").write_text("A=from-file\nB=from-file\nC='with $HOME kept'\n")
+    monkeypatch.setenv("A", "from-env")
+    secrets = load_secrets(["A", "B", "C"])
     assert secrets.values() == {"A": "from-env", "B": "from-file", "C": "with $HOME kept"}
     assert secrets.names == ("A", "B", "C")
     assert secrets.get("A") == "from-env"
     assert secrets.get("Z") is None
 
 
-def test_the_defaults_are_this_process_and_this_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_all_missing_secrets_are_named_at_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("SEER_TEST_A", "a")
-    monkeypatch.delenv("SEER_TEST_B", raising=False)
-    (tmp_path / ".env").write_text("SEER_TEST_B=b\n")
-    assert load_secrets(["SEER_TEST_A", "SEER_TEST_B"]).values() == {
-        "SEER_TEST_A": "a",
-        "SEER_TEST_B": "b",
-    }
-
-
-def test_all_missing_secrets_are_named_at_once(tmp_path: Path) -> None:
-    dotenv = tmp_path / ".env"
-    dotenv.write_text("EMPTY=\nBARE\n")
-    names, environ = ["A", "HERE", "EMPTY", "BARE"], {"HERE": VALUE}
+    (folder / ".env").write_text("EMPTY=\nBARE\n")
+    monkeypatch.setenv("HERE", VALUE)
     with pytest.raises(SecretMissingError) as caught:
-        load_secrets(names, environ=environ, dotenv=dotenv, required=True)
+        load_secrets(["A", "HERE", "EMPTY", "BARE"], required=True)
     assert "A, EMPTY, BARE" in str(caught.value)
     assert "HERE" not in str(caught.value)
     assert VALUE not in str(caught.value)
 
 
 def test_a_secret_that_is_missing_and_not_required_is_a_warning_that_names_it(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    found = load_secrets(["A", "huggingface-secret"], environ={"A": VALUE}, dotenv=tmp_path / "no")
+    monkeypatch.setenv("A", VALUE)
+    found = load_secrets(["A", "huggingface-secret"])
     assert found.names == ("A",)
     assert "not set: huggingface-secret;" in caplog.text
     assert VALUE not in caplog.text
@@ -86,8 +84,8 @@ def test_dotenv_is_found_up_to_the_root_of_the_project_and_no_further(
     assert setting("SEER_TEST_C") == "set"
 
 
-def test_no_names_need_no_file(tmp_path: Path) -> None:
-    assert load_secrets([], environ={}, dotenv=tmp_path / "none").values() == {}
+def test_no_names_need_no_file(folder: Path) -> None:
+    assert load_secrets([]).values() == {}
 
 
 def test_secrets_show_and_store_no_value() -> None:

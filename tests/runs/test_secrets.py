@@ -179,9 +179,12 @@ def test_a_key_of_many_lines_is_found_line_by_line(tmp_path: Path) -> None:
         assert b"hkiG9w" not in data
 
 
-def test_a_secret_that_is_learnt_during_the_run_is_removed_from_then_on(tmp_path: Path) -> None:
+def test_a_secret_that_is_learnt_during_the_run_is_removed_from_then_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     record = RunRecord.create(tmp_path, new_run_id(), meta={})
-    load_secrets(["LATE_TOKEN"], environ={"LATE_TOKEN": "late-0123456789"})
+    monkeypatch.setenv("LATE_TOKEN", "late-0123456789")
+    load_secrets(["LATE_TOKEN"])
     assert "late-0123456789" in known_secrets()
     record.event({"text": "it is late-0123456789"})
     record.close("completed")

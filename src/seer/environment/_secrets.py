@@ -5,12 +5,10 @@ exception, record, generated file or process list; `seer._redact` catches what s
 """
 
 import logging
-import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from seer._redact import Redactor, register_secrets
-from seer._settings import dotenv_file, read_dotenv
+from seer._settings import dotenv_file, setting
 from seer.errors import SecretMissingError
 
 logger = logging.getLogger(__name__)
@@ -50,47 +48,28 @@ class Secrets:
 
 def missing_secrets(names: Sequence[str]) -> tuple[str, ...]:
     """The names that have no value in the environment or in the project's `.env`."""
-    found = _look_up(names, os.environ, dotenv_file())
-    return tuple(name for name, value in found.items() if not value)
+    return tuple(name for name in names if not setting(name))
 
 
-def load_secrets(
-    names: Sequence[str],
-    *,
-    environ: Mapping[str, str] | None = None,
-    dotenv: Path | None = None,
-    required: bool = False,
-) -> Secrets:
-    """Look secrets up in the environment, then in `.env`.
+def load_secrets(names: Sequence[str], *, required: bool = False) -> Secrets:
+    """Look secrets up in the environment, then in the project's `.env`.
 
     A secret that is missing or empty is left out, and a warning names it.
 
     Args:
         names: Their names.
-        environ: The environment; this process's by default.
-        dotenv: The file to look in second; by default the project's.
         required: Whether a missing one is an error.
 
     Raises:
         SecretMissingError: Some are required and missing; the message names them all.
     """
-    file = dotenv if dotenv is not None else dotenv_file()
-    found = _look_up(names, os.environ if environ is None else environ, file)
-    missing = [name for name, value in found.items() if not value]
+    found = {name: value for name in names if (value := setting(name))}
+    missing = [name for name in names if name not in found]
     if missing:
+        file = dotenv_file()
         where = f" or in {str(file)!r}" if file is not None else " or in a file .env"
         words = f"not set: {', '.join(missing)}; set them in the environment{where}"
         if required:
             raise SecretMissingError(words)
         logger.warning("the sandbox does not get these secrets, because they are %s", words)
-    return Secrets({name: value for name, value in found.items() if value})
-
-
-def _look_up(
-    names: Sequence[str], environ: Mapping[str, str], dotenv: Path | None
-) -> dict[str, str]:
-    """The value of each name, empty for one that has none."""
-    fallback: Mapping[str, str] = {}
-    if any(not environ.get(name) for name in names):
-        fallback = read_dotenv(dotenv)
-    return {name: environ.get(name) or fallback.get(name) or "" for name in names}
+    return Secrets(found)
