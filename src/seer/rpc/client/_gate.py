@@ -12,11 +12,9 @@ from ..values._codec import (
     encode_call,
     write_json,
 )
-from ..values._pack import LEAVES
 from ..wire._chunks import ChunkReader, split_chunk
-from ..wire._protocol import RAISED, WireError
+from ..wire._protocol import WireError
 from ._connection import Connection
-from ._deadline import current
 from ._drive import adrive, drive
 from ._handles import Handle, write_index
 from ._link import Link
@@ -71,13 +69,6 @@ class Gate(Link):
             RemoteError: The function raised. The error is also an instance of the builtin class.
             GateError: The call did not reach the function, or its result did not come back.
         """
-        if (
-            not kwargs
-            and self.idle
-            and not (current() or self.dropped_handles)
-            and LEAVES.issuperset(map(type, args))
-        ):
-            return self._quick(function, args, tensors)
         return self._request("/v1/call/" + function, function, args, kwargs or {}, tensors)
 
     async def acall(
@@ -156,14 +147,10 @@ class Gate(Link):
         Returns:
             The result; the list of items for a generator. Arrays are `RawArray`s.
         """
-        if not self.fixed:
-            self.settle_address()
         if streamed:
-            stream = _Stream(
-                self, function, lambda: Arguments(text, buffers, shared=self.shared), raw=True
-            )
+            stream = _Stream(self, function, lambda: self._arguments(text, buffers), raw=True)
             return list(stream.items())
-        arguments = Arguments(text, buffers, shared=self.shared)
+        arguments = self._arguments(text, buffers)
         path = "/v1/fetch/" + handle if handle else "/v1/call/" + function
         found = drive(self.exchange(path, function, arguments))
         return self._result(function, *found, False, raw=True)
@@ -205,13 +192,17 @@ class Gate(Link):
         plain: bool = False,
     ) -> Arguments:
         """Lay out the arguments of a call."""
-        if not self.fixed:
-            self.settle_address()
         if plain:
             text = write_json({"args": list(args), "kwargs": dict(kwargs)})
-            return Arguments(text.encode("utf-8", "replace"), (), shared=self.shared)
+            return self._arguments(text.encode("utf-8", "replace"), ())
         buffers: list[Any] = []
-        text = encode_call(function, args, kwargs, buffers, extra=_write_handle)
+        return self._arguments(
+            encode_call(function, args, kwargs, buffers, extra=_write_handle), buffers
+        )
+
+    def _arguments(self, text: bytes, buffers: Sequence[Any]) -> Arguments:
+        if not self.fixed:
+            self.settle_address()
         return Arguments(text, buffers, shared=self.shared)
 
     def _request(
@@ -222,7 +213,13 @@ class Gate(Link):
         kwargs: Mapping[str, Any],
         tensors: bool,
     ) -> Any:
-        found = drive(self.exchange(path, function, self._encode(function, args, kwargs)))
+        buffers: list[Any] = []
+        text = encode_call(function, args, kwargs, buffers, extra=_write_handle)
+        first = None if buffers else self.first_attempt(path, text)
+        if isinstance(first, bytes):
+            return decode_result(first, torch=tensors, extra=self.restorers)
+        arguments = self._arguments(text, buffers)
+        found = drive(self.exchange(path, function, arguments, first))
         return self._result(function, *found, tensors)
 
     def _result(
@@ -241,47 +238,6 @@ class Gate(Link):
         self.keep(connection)
         found = decode(response.text, buffers, torch=tensors, raw=raw, extra=self.restorers)
         return found["result"]
-
-    def _quick(self, function: str, args: Sequence[Any], tensors: bool) -> Any:
-        """Make the usual call (plain arguments, no deadline, an idle connection) in fewer steps.
-
-        If its response is unusual in any way, `exchange` continues from there.
-        """
-        try:
-            text = b"[%s,{}]" % write_json(list(args)).encode()
-            connection = self.idle.pop()
-        except (ValueError, IndexError):
-            # Huge numbers and lone surrogates need the full encoder. If another thread has taken
-            # the last connection, a new one must be made.
-            return self._request("/v1/call/" + function, function, args, {}, tensors)
-        if connection.released:
-            self.idle.append(connection)
-            return self._request("/v1/call/" + function, function, args, {}, tensors)
-        lines = self.lines
-        line = lines.get(function)
-        if line is None:
-            head = f"POST /v1/call/{function} HTTP/1.1\r\n".encode()
-            line = lines[function] = head + self.fixed + b"seer-call: "
-        call = self.new_id()
-        outcome: bytes | Response | BaseException
-        try:
-            outcome = connection.exchange_small(
-                b"%s%s\r\ncontent-length: %d\r\n\r\n%s" % (line, call.encode(), len(text), text)
-            )
-        except BaseException as error:
-            outcome = error
-        else:
-            if isinstance(outcome, bytes):
-                self.idle.append(connection)
-                return decode_result(outcome, torch=tensors, extra=self.restorers)
-            if outcome.plain and outcome.epoch == self.epoch and outcome.status == RAISED:
-                self.idle.append(connection)
-                raise error_from(outcome.text)
-        arguments = Arguments(text, (), shared=self.shared)
-        path = "/v1/call/" + function
-        first = (call, outcome, connection)
-        found = drive(self.exchange(path, function, arguments, first))
-        return self._result(function, *found, tensors)
 
     # --- values ------------------------------------------------------------------------------
 

@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ...errors import GateBusyError, GateError, InterfaceDiedError, ProtocolError
 from ..values._codec import decode
-from ..wire._protocol import HELLO, VERSION, WireError
+from ..wire._protocol import HELLO, RAISED, VERSION, WireError
 from ._address import connect as open_connection
 from ._address import from_environment
 from ._attempts import AskIdempotent, Attempts, TryAgain
 from ._connection import SILENCE, CannotPass, Connection
 from ._deadline import current, deadline
 from ._drive import Wait, drive
+from ._remote import error_from
 from ._requests import Arguments
 
 if TYPE_CHECKING:
@@ -49,7 +50,6 @@ class Link:
         address: The interface's address; empty before the first call.
         shared: Whether descriptors can be passed, because both ends are on one host.
         fixed: The header lines that all calls have in common.
-        lines: The beginning of a request, by function.
         idle: Connections that are not in use.
         async_idle: The same for asynchronous calls.
         epoch: The epoch of the last answer.
@@ -63,7 +63,6 @@ class Link:
         self.epoch = ""
         self.shared = True
         self.fixed = b""
-        self.lines: dict[str, bytes] = {}
         self.idle: list[Connection] = []
         self.async_idle: list[Connection] = []
         self.explain: Callable[[], str] | None = None
@@ -100,15 +99,22 @@ class Link:
             warnings.warn(words, ResourceWarning, source=self, stacklevel=2)
             self.close()
 
-    def _head(self, connection: Connection, path: str, call: str, attempts: Attempts) -> bytes:
-        """The head of a call's request, without the lines that describe the body."""
+    def _head(self, connection: Connection, path: str, call: str, left: float = 0.0) -> bytes:
+        """The head of a call's request, without the lines that describe the body.
+
+        Args:
+            connection: Where it will be sent.
+            path: The path of the request.
+            call: The call's id.
+            left: Seconds until the deadline; 0 for none.
+        """
         head = b"POST %s HTTP/1.1\r\n%sseer-call: %s\r\n" % (
             path.encode(),
             self.fixed,
             call.encode(),
         )
-        if attempts.until:
-            head += b"seer-deadline: %.6f\r\n" % attempts.left()
+        if left:
+            head += b"seer-deadline: %.6f\r\n" % left
         if connection.released:
             slots = b",".join(b"%d" % slot for slot in connection.take_released())
             head += b"seer-release: %s\r\n" % slots
@@ -128,6 +134,48 @@ class Link:
     def last_call(self) -> str:
         """The id of the last call that this thread or task made; empty before the first."""
         return self._last.get()
+
+    def first_attempt(
+        self, path: str, text: bytes
+    ) -> bytes | tuple[str, Response | BaseException, Connection] | None:
+        """Make the first attempt at a blocking call without buffers in fewer steps than `exchange`.
+
+        This is the one early exit of a call: it saves a quarter of a small call's time (see
+        docs/decisions/gate-transport.md). It ends the call only if the function returned or raised.
+        `exchange` continues from any other outcome.
+
+        Args:
+            path: The path of the request.
+            text: The JSON text of the arguments.
+
+        Returns:
+            The text of the usual response; else what `exchange` gets as `first`, which is None if
+            no attempt was made.
+
+        Raises:
+            Exception: What the function raised.
+        """
+        if current():
+            return None
+        connection = taken(self.idle)
+        if connection is None:
+            return None
+        call = self.new_id()
+        outcome: bytes | Response | BaseException
+        try:
+            head = self._head(connection, path, call)
+            message = b"%scontent-length: %d\r\n\r\n%s" % (head, len(text), text)
+            outcome = connection.exchange_small(message)
+        except BaseException as error:
+            outcome = error
+        else:
+            if isinstance(outcome, bytes):
+                self.idle.append(connection)
+                return outcome
+            if outcome.plain and outcome.epoch == self.epoch and outcome.status == RAISED:
+                self.idle.append(connection)
+                raise error_from(outcome.text)
+        return call, outcome, connection
 
     def exchange(
         self,
@@ -190,7 +238,8 @@ class Link:
     ) -> Steps[Response | BaseException]:
         """Send a call once, and return the response or the exception."""
         try:
-            head = self._head(connection, path, call, attempts)
+            left = attempts.left() if attempts.until else 0.0
+            head = self._head(connection, path, call, left)
             patience = attempts.patience or SILENCE
             try:
                 message = arguments.message(head)
@@ -332,8 +381,6 @@ class Link:
             b"" if self.shared else b"seer-linger: %d\r\n" % LINGER,
             b"seer-epoch: %s\r\n" % epoch.encode() if epoch else b"",
         )
-        # Last, so that another thread finds no line here that has the old headers.
-        self.lines = {}
 
     def ask(self, method: str, path: str) -> Any:
         """Make a request that is answered at once and may be repeated, and return the result."""
