@@ -36,7 +36,8 @@ REQUESTS = [
     b"GET /v1/health HTTP/1.1\r\nhost: gate\r\nseer-gate: 1\r\n\r\n",
     b"POST /v1/call/small HTTP/1.1\r\nhost: gate\r\nseer-gate: 1\r\nseer-accept: shared\r\n"
     b"seer-epoch: 0123456789abcdef\r\nseer-call: 0123-1\r\ncontent-length: 8\r\n\r\n[[1],{}]",
-    b"POST /v1/call/small HTTP/1.1\r\nseer-call: 0123-2\r\nseer-deadline: 5.5\r\nseer-linger: 1\r\n"
+    b"POST /v1/call/small HTTP/1.1\r\nseer-call: 0123-2\r\nseer-tool-call: t.1\r\n"
+    b"seer-deadline: 5.5\r\nseer-linger: 1\r\n"
     b"seer-release: 0,1\r\nseer-free: ab\r\ncontent-length: 12\r\n\r\n" + b'{"args":[1]}',
     b"POST /v1/call/small HTTP/1.1\r\n" + FRAMES + b"seer-json: 8\r\nseer-buffers: i4,i2\r\n"
     b"content-length: 34\r\n\r\n[[1],{}]" + bytes(26),

@@ -20,7 +20,9 @@ from tests.rpc.serving import exchange, serving
 names = st.text(string.ascii_letters + "-", min_size=1, max_size=12)
 header = st.tuples(
     st.one_of(
-        st.sampled_from(["seer-call", "seer-epoch", "content-length", "seer-deadline", "host"]),
+        st.sampled_from(
+            ["seer-call", "seer-tool-call", "seer-epoch", "content-length", "seer-deadline", "host"]
+        ),
         names,
     ),
     st.one_of(st.text(max_size=20), st.integers().map(str), st.floats().map(str)),

@@ -1,5 +1,6 @@
 """Every call is in the record, no call waits for it, and a full disk costs records, not calls."""
 
+import asyncio
 import hashlib
 import json
 import os
@@ -18,6 +19,7 @@ import pytest
 from seer.errors import DeadlineExceededError, GateError
 from seer.rpc.client import deadline
 from seer.rpc.client._responses import ResponseReader
+from seer.rpc.client._tool_call import tool_call
 from seer.rpc.server._streams import recorded_stream
 from seer.rpc.wire._chunks import ChunkReader, split_chunk
 from seer.rpc.wire._http import head_prefix
@@ -188,6 +190,41 @@ def test_a_record_names_the_source_that_ran(tmp_path: Path, replicas: int) -> No
             sources += [hashlib.sha256(served.file.read_bytes()).hexdigest()] * 2
             assert [gate.call("small", (1,)) for _ in range(2)] == [int(change[-1]) + 1] * 2
         assert [line["source"] for line in lines(served, 4)] == sources
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+async def test_a_line_names_the_tool_call_that_the_caller_says(
+    tmp_path: Path, replicas: int
+) -> None:
+    with serving(SOURCE, record=str(tmp_path / "record"), replicas=replicas) as served:
+        served.follow("a")
+        gate = served.gate()
+        gate.call("small", (1,))
+        with tool_call("one"):
+            gate.call("small", (1,))
+            with tool_call("two"), deadline(60):
+                gate.call("small", (), {"x": 1})
+            gate.call("double", (np.ones(400_000),))
+            list(gate.stream("grow", (1,)))
+            later = asyncio.create_task(gate.acall("small", (2,)))
+            with pytest.raises(AttributeError):
+                gate.call("nothing")
+        await later
+        gate.call("small", (1,))
+        # Another one in the same place of the same connection is not taken for the last one.
+        for name in ("three", "four"):
+            with tool_call(name):
+                gate.call("small", (1,))
+        named = [line.get("tool_call") for line in lines(served, 10)]
+    assert named == [None, "one", "two", "one", "one", "one", "one", None, "three", "four"]
+
+
+@pytest.mark.parametrize("value", ["", "x" * 65, "a b", 'a"b', "\u00fc"])
+def test_a_tool_call_that_is_no_id_is_refused(served: Served, value: str) -> None:
+    head = f"POST /v1/call/small HTTP/1.1\r\nseer-tool-call: {value}\r\ncontent-length: 8\r\n\r\n"
+    status, answer = exchange(served.socket_path("a"), head.encode() + b"[[1],{}]")
+    assert status == 400 and b"seer-tool-call" in answer
+    assert "tool_call" not in lines(served, 1)[0]
 
 
 def test_the_same_result_has_the_same_digest(served: Served) -> None:

@@ -189,9 +189,11 @@ async def test_a_run_is_recorded_and_runs_again_without_the_interface(
     replayed = open_run(again_id)
     assert replayed.meta["replay_of"] == str(recorded.folder)
     made = [GateCall.from_json(line) for line in replayed.calls()]
-    assert [(c.key, c.outcome, c.result, c.result_buffers) for c in made] == [
-        (c.key, c.outcome, c.result, c.result_buffers) for c in calls
+    assert [(c.key, c.outcome, c.result, c.result_buffers, c.tool_call) for c in made] == [
+        (c.key, c.outcome, c.result, c.result_buffers, c.tool_call) for c in calls
     ]
+    cells = ["call_0_0", "call_1_0", "call_1_0", "call_2_0", "call_3_0"]
+    assert [call.tool_call for call in calls] == cells
     replayed.verify()
 
 

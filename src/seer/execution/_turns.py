@@ -17,6 +17,7 @@ from typing import Any, Literal
 from seer.errors import SandboxStateError
 from seer.execution._capture import Capture, OnOutput
 from seer.execution._result import ExecutionResult, Status
+from seer.rpc.client._tool_call import current as current_tool_call
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +58,8 @@ class Execution:
         """Whether it runs in the background instead of waiting for its turn."""
         self.cell = cell
         """In a notebook: the id of the cell it runs."""
+        self.tool_call = current_tool_call()
+        """The tool call that submitted it; empty if none did."""
         self._started = 0.0
         self._ended = 0.0
         self.done = asyncio.Event()

@@ -41,6 +41,8 @@ from seer.harness._answers import problem_of
 from seer.harness._approval import Approvals, Policy
 from seer.harness._limits import Crossing, Limits, Meter, Price
 from seer.harness._toolbox import ToolBox, ToolOutcome
+from seer.rpc.client._tool_call import tool_call
+from seer.runs._tool_calls import ToolCalls
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +76,7 @@ class AgentContext:
         consumer_ready: Callable[[], Awaitable[None]],
         interactive: bool = False,
         policies: Mapping[str, Policy],
+        tool_calls: ToolCalls,
         asks: bool = False,
         deltas: bool = False,
         redact: Callable[[str], str] = str,
@@ -90,6 +93,7 @@ class AgentContext:
         self.history: list[Event] | None = None
         """The events so far, if the provider has set this to a list."""
         self._toolbox = toolbox
+        self._tool_calls = tool_calls
         self._price = price
         self._report = report
         self._consumer_ready = consumer_ready
@@ -196,7 +200,8 @@ class AgentContext:
             if self._tools_closed():  # a person decided it, which can take a while
                 return self._closed()
         self.meter.tool_calls += server is not None
-        outcome = await self._bounded(self._toolbox.call(name, arguments))
+        with tool_call(self._tool_calls.token(call_id)):
+            outcome = await self._bounded(self._toolbox.call(name, arguments))
         if (outcome.lost is not None or outcome.diverged) and self.failure is None:
             self.fail("divergence" if outcome.diverged else "tool_server", outcome.text)
             self._close_tools()

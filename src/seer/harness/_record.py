@@ -18,8 +18,9 @@ from seer.harness._request import SessionLike
 from seer.harness._servers import ServerSpec
 from seer.isolation import read_bytes
 from seer.runs import Run, RunRecord, runs_root
-from seer.runs._gate_calls import CallCollector, Followed, ToolCalls
+from seer.runs._gate_calls import CallCollector, Followed
 from seer.runs._info import Program, RunInfo
+from seer.runs._tool_calls import ToolCalls
 from seer.runs.export._tracing import Tracing
 from seer.tools._sets import InterfaceTools
 
@@ -44,7 +45,8 @@ class Recording:
         self._totals: dict[str, Any] = {}
         self._missing = ""
         self._tracing = Tracing()
-        self._tool_calls = ToolCalls()
+        self.tool_calls = ToolCalls()
+        """Knows the run's tool calls by the tokens that calls of the gate have."""
         self._broken = False
         self._notebook: Path | None = None
         self._gates: list[Followed] = []
@@ -105,7 +107,7 @@ class Recording:
         if self._notebook is not None:
             self._record.update(notebook=str(self._notebook))
         self._collector = CallCollector(
-            self._record, on_call=self._tracing.call, tool_calls=self._tool_calls
+            self._record, on_call=self._tracing.call, tool_calls=self.tool_calls
         )
         await self._collector.follow(self._gates)
 
@@ -117,7 +119,6 @@ class Recording:
                 once; later events are not recorded.
         """
         self._tracing.event(event)
-        self._tool_calls.event(event)
         if self._record is None or self._broken:
             return
         data = event.to_json()

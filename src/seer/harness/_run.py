@@ -361,6 +361,7 @@ class AgentRun(AsyncIterator[Event]):
             consumer_ready=self._consumer_ready,
             interactive=self._interactive,
             policies=self._policies,
+            tool_calls=self._recording.tool_calls,
             asks=self._agent.name != "human",  # the terminal belongs to that person
             deltas=self._request.deltas,
             redact=Redactor(self._agent.secrets(self._request)).redact,

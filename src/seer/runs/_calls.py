@@ -48,8 +48,8 @@ class GateCall:
     traceback: str = ""
     """The whole traceback, if the answer does not contain it."""
     tool_call: str = ""
-    """The id of the `ToolCall` event that made it; empty for calls of the user's own script, and
-    for calls of code that ran on after its tool call ended."""
+    """In a record: the id of the `ToolCall` event whose code made it; empty for calls of anything
+    else. In a line of a gate: the token of that tool call, as the caller gave it."""
 
     @property
     def started(self) -> float:
@@ -115,6 +115,7 @@ class GateCall:
             source=str(line.get("source", "")),
             model=model,
             call=str(line.get("call", "")),
+            tool_call=str(line.get("tool_call", "")),
             time=float(line.get("time", 0.0)),
             queue=float(line.get("queue", 0.0)),
             run=float(line.get("run", 0.0)),
@@ -142,7 +143,7 @@ class GateCall:
 
 _MEASURED = (
     *("caller", "function", "handle", "outcome", "source", "call", "time"),
-    *("queue", "run", "gpu", "batch", "copy", "bytes_in", "bytes_out", "traceback"),
+    *("queue", "run", "gpu", "batch", "copy", "bytes_in", "bytes_out", "traceback", "tool_call"),
 )
 _BUFFERS = ("argument_buffers", "result_buffers")
 _PLAIN = tuple(field.name for field in fields(GateCall) if field.name not in _BUFFERS)

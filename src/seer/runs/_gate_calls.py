@@ -19,10 +19,10 @@ from seer.errors import (
     SandboxStateError,
     SeerError,
 )
-from seer.events import Event, ToolCall, ToolResult
 from seer.rpc._control import is_blob
 from seer.runs._calls import GateCall
 from seer.runs._record import RunRecord
+from seer.runs._tool_calls import ToolCalls
 
 logger = logging.getLogger(__name__)
 
@@ -99,7 +99,7 @@ class CallCollector:
         Args:
             record: Where they are written.
             on_call: Called with each call.
-            tool_calls: Knows the tool call in which each call was made.
+            tool_calls: The run's tool calls, by the tokens that calls of the gate have.
         """
         self._record = record
         self._tool_calls = tool_calls or ToolCalls()
@@ -350,8 +350,9 @@ class _Follower:
         if isinstance(result, dict):
             self._left_out += int(cast("dict[str, Any]", result).get("left_out", 0))
         call = GateCall.from_gate(self._gate.name, line, model=self._model)
-        if not self._is_script(call.caller):
-            call = replace(call, tool_call=self._tool_calls.around(call))
+        # What a script says is not about this run's agent.
+        named = "" if self._is_script(call.caller) else self._tool_calls.named(call.tool_call)
+        call = replace(call, tool_call=named)
         self._record.call(call.to_json())
         self._on_call(call)
 
@@ -371,51 +372,3 @@ class _Follower:
 
 def _model(origin: Mapping[str, Any]) -> str:
     return f"{origin.get('name')}@{origin.get('commit') or origin.get('source')}"
-
-
-_CLOCKS = 0.05
-"""Seconds by which the times of two processes may disagree."""
-
-
-@dataclass
-class _Open:
-    """A tool call; calls of the gate may be reported after it has ended."""
-
-    id: str
-    name: str
-    started: float
-    ended: float | None = None
-
-
-class ToolCalls:
-    """The tool calls of one run so far."""
-
-    def __init__(self) -> None:
-        self._calls: dict[str, _Open] = {}
-
-    def event(self, event: Event) -> None:
-        """Take one event."""
-        if isinstance(event, ToolCall):
-            self._calls[event.id] = _Open(event.id, event.name, event.time)
-        elif isinstance(event, ToolResult) and event.id in self._calls:
-            self._calls[event.id].ended = event.time
-
-    def around(self, call: GateCall) -> str:
-        """The id of the tool call during which a gate call began; empty if there is none.
-
-        If several fit, a tool with the function's own name wins, then the one that began last.
-        """
-        # The tolerance is used only if no tool call fits exactly, because calls can follow each
-        # other without a pause.
-        fits = self._at(call.started, 0.0) or self._at(call.started, _CLOCKS)
-        named = [tool for tool in fits if tool.name.rpartition("__")[2] == call.function]
-        chosen = named or fits
-        return chosen[-1].id if chosen else ""
-
-    def _at(self, time: float, tolerance: float) -> list[_Open]:
-        return [
-            tool
-            for tool in self._calls.values()
-            if tool.started - tolerance <= time
-            and (tool.ended is None or time <= tool.ended + tolerance)
-        ]

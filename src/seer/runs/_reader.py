@@ -17,6 +17,7 @@ from seer.runs._calls import GateCall
 from seer.runs._chain import read_chain
 from seer.runs._info import RunInfo, Status, read_info, read_json
 from seer.runs._record import runs_root, write_json
+from seer.runs._tool_calls import ToolCallTimes
 
 
 class Run:
@@ -26,6 +27,8 @@ class Run:
         self.folder = folder
         self.run_id = folder.name
         self._blobs = BlobStore(folder / "blobs")
+        self._times: tuple[int, ToolCallTimes] | None = None
+        """The times of the tool calls, and how long the file was that they were read from."""
 
     def __repr__(self) -> str:
         return f"<Run {self.run_id}: {self.info.describe()}>"
@@ -80,7 +83,7 @@ class Run:
         Raises:
             RecordError: The record was changed after it was written.
         """
-        yield from self._lines("calls.jsonl", verify=verify)
+        yield from map(self._with_tool_call, self._lines("calls.jsonl", verify=verify))
 
     def typed_calls(self) -> Iterator[GateCall]:
         """The calls of the gate, up to the last complete one.
@@ -121,7 +124,8 @@ class Run:
         path = self.folder / f"{name}.jsonl"
         if path.exists():
             for line in read_chain(path, verify=False, start=after):
-                yield line.end, cast("dict[str, Any]", line.body)
+                body = cast("dict[str, Any]", line.body)
+                yield line.end, self._with_tool_call(body) if name == "calls" else body
 
     def blob(self, digest: str) -> bytes:
         """The content of a blob."""
@@ -183,6 +187,22 @@ class Run:
                 raise RecordError(
                     f"{self.folder / name}.jsonl holds {count} lines, {expected} were written"
                 )
+
+    def _with_tool_call(self, call: dict[str, Any]) -> dict[str, Any]:
+        """A call with the id of its tool call, which records of older versions do not have."""
+        if "tool_call" in call or "interface" not in call:
+            return call
+        path = self.folder / "events.jsonl"
+        size = path.stat().st_size if path.exists() else 0
+        if self._times is None or self._times[0] != size:
+            try:
+                times = ToolCallTimes(body for _, body in self.lines("events"))
+            except RecordError:
+                times = ToolCallTimes(())  # reading the events raises it
+            self._times = size, times
+        time, run, queue = (float(call.get(key) or 0.0) for key in ("time", "run", "queue"))
+        found = self._times[1].around(str(call.get("function")), time - run - queue)
+        return {**call, "tool_call": found}
 
     def _lines(self, name: str, *, verify: bool) -> Iterator[dict[str, Any]]:
         path = self.folder / name

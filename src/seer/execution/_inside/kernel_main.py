@@ -5,6 +5,7 @@ and its messages. It imports only packages of the session's environment.
 """
 
 import gc
+import importlib
 import json
 import os
 import signal
@@ -12,7 +13,7 @@ import sys
 import sysconfig
 import time
 import traceback
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from types import FrameType
@@ -173,6 +174,28 @@ class Interrupts:
             self._running = False
 
 
+class ToolCalls:
+    """Tells the gate's client to which tool call of the agent a cell belongs.
+
+    The cell's request says it. A cell that a person runs belongs to none.
+    """
+
+    def __init__(self, kernel: Any) -> None:
+        self._kernel = kernel
+        self._begin: Callable[[str], None] | None = None
+        kernel.shell.events.register("pre_execute", self._before_cell)
+
+    def _before_cell(self) -> None:
+        tool_call = self._kernel.get_parent("shell").get("metadata", {}).get("seer_tool_call", "")
+        if self._begin is None and tool_call:
+            try:
+                self._begin = importlib.import_module("_seer_gate.rpc.client._tool_call").begin
+            except ImportError:
+                return  # the session has no served library
+        if self._begin is not None:
+            self._begin(tool_call)
+
+
 def outermost_protected(frame: FrameType | None) -> FrameType | None:
     """The outermost frame that must not be interrupted, if there is one.
 
@@ -249,6 +272,7 @@ def main() -> None:
     app.initialize([])  # pyright: ignore[reportUnknownMemberType]
     del sys.modules["debugpy"]
     Interrupts(cast("Any", app).kernel)
+    ToolCalls(cast("Any", app).kernel)
     os.chdir(workdir)
     # Libraries come first, and this file's own folder is removed.
     sys.path[:] = [*settings["path"], *(p for p in sys.path if p != str(Path(__file__).parent))]

@@ -14,7 +14,7 @@ __seer_save() {
       case $name in
         BASH | BASH_* | BASHPID | BASHOPTS | COMP_* | DIRSTACK | EPOCH* | EUID | FUNCNAME | GROUPS | HISTCMD | \
           LINENO | OPTERR | OPTIND | PIPESTATUS | PPID | RANDOM | SECONDS | SHELLOPTS | SHLVL | SRANDOM | UID | \
-          IFS | name | _ | __seer_*) continue ;;
+          IFS | name | _ | __seer_* | SEER_TOOL_CALL) continue ;;
       esac
       case ${!name@a} in *r*) continue ;; esac
       declare -p "$name"

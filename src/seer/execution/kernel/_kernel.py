@@ -123,8 +123,13 @@ class Kernel:
             raise
         return self
 
-    async def execute(self, code: str, capture: Capture) -> str:
+    async def execute(self, code: str, capture: Capture, *, tool_call: str = "") -> str:
         """Run a cell to its end; returns `ok`, `error` or `aborted`.
+
+        Args:
+            code: The cell.
+            capture: Takes its output.
+            tool_call: The tool call that it belongs to; empty for none.
 
         Raises:
             KernelDied: The kernel ended during the cell, or before it.
@@ -138,7 +143,8 @@ class Kernel:
             "allow_stdin": False,
             "stop_on_error": True,
         }
-        message_id, frames = self._signer.request("execute_request", content)
+        metadata = {"seer_tool_call": tool_call}
+        message_id, frames = self._signer.request("execute_request", content, metadata)
         request = _Request(capture, asyncio.get_running_loop().create_future())
         self._requests[message_id] = request
         while len(self._requests) > _LATE:

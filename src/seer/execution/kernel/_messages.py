@@ -35,7 +35,9 @@ class Signer:
         self._mac = hmac.new(self.key.encode(), digestmod=hashlib.sha256)
         self._session = uuid.uuid4().hex
 
-    def request(self, kind: str, content: Mapping[str, object]) -> tuple[str, list[bytes]]:
+    def request(
+        self, kind: str, content: Mapping[str, object], metadata: Mapping[str, object] | None = None
+    ) -> tuple[str, list[bytes]]:
         """A request's id and its frames."""
         message_id = uuid.uuid4().hex
         header = {
@@ -49,7 +51,7 @@ class Signer:
         frames = [
             json.dumps(header).encode(),
             b"{}",
-            b"{}",
+            json.dumps(metadata or {}).encode(),
             # Lone surrogates cannot be sent as UTF-8; JSON's escapes carry them.
             json.dumps(content).encode(),
         ]

@@ -122,7 +122,7 @@ class KernelSession(Session):
             for note in self._notes:
                 capture.note(note)
             self._notes.clear()
-            status = await kernel.execute(execution.code, capture)
+            status = await kernel.execute(execution.code, capture, tool_call=execution.tool_call)
         except (KernelDied, SandboxLostError, StartError) as error:
             capture.fail(ExecutionError(name="KernelDied", message=str(error)))
             capture.note("the kernel is gone; the next execution gets a fresh one")

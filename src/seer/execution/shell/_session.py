@@ -23,6 +23,8 @@ from seer.execution._turns import Execution
 from seer.execution.kernel._kernel import describe_exit
 from seer.execution.shell._terminal import Terminal
 from seer.providers import Process
+from seer.rpc.client._tool_call import VARIABLE
+from seer.rpc.client._tool_call import current as current_tool_call
 from seer.workspace import Workspace
 
 _SCRIPT = Path(__file__).parents[1] / "_inside" / "shell.sh"
@@ -104,7 +106,7 @@ class CliSession(Session):
             terminal_id,
             prepared.machine,
             await self._argv(prepared, command, keep=False),
-            env={**_environment(prepared), "TERM": "xterm"},
+            env={**_environment(prepared, current_tool_call()), "TERM": "xterm"},
             size=(rows, columns),
             on_close=lambda: self._terminals.pop(terminal_id, None),
         )
@@ -143,7 +145,7 @@ class CliSession(Session):
             prepared = await self._machines.prepared()
             process = await prepared.machine.spawn(
                 await self._argv(prepared, execution.code, keep=not execution.background),
-                env=_environment(prepared),
+                env=_environment(prepared, execution.tool_call),
             )
         except (SandboxLostError, RemoteFileError) as error:
             return await self._lost(capture, error)
@@ -232,8 +234,9 @@ async def _drain(process: Process, capture: Capture) -> None:
         await asyncio.sleep(0)
 
 
-def _environment(prepared: PreparedMachine) -> dict[str, str]:
-    return {**prepared.env, "PYTHONPATH": prepared.libraries, "PAGER": "cat", "GIT_PAGER": "cat"}
+def _environment(prepared: PreparedMachine, tool_call: str) -> dict[str, str]:
+    env = {**prepared.env, "PYTHONPATH": prepared.libraries, "PAGER": "cat", "GIT_PAGER": "cat"}
+    return {**env, VARIABLE: tool_call} if tool_call else env
 
 
 def create_cli_session(

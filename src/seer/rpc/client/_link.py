@@ -28,6 +28,7 @@ from ._deadline import current, deadline
 from ._drive import Wait, drive
 from ._remote import error_from
 from ._requests import Arguments
+from ._tool_call import current as current_tool_call
 
 if TYPE_CHECKING:
     import socket
@@ -108,9 +109,11 @@ class Link:
             call: The call's id.
             left: Seconds until the deadline; 0 for none.
         """
-        head = b"POST %s HTTP/1.1\r\n%sseer-call: %s\r\n" % (
+        tool_call = current_tool_call()
+        head = b"POST %s HTTP/1.1\r\n%s%sseer-call: %s\r\n" % (
             path.encode(),
             self.fixed,
+            b"seer-tool-call: %s\r\n" % tool_call.encode() if tool_call else b"",
             call.encode(),
         )
         if left:

@@ -293,13 +293,7 @@ class Batch:
         call.wait_alone()
         if call.mark >= 0:
             self._executor.shared.begin(
-                call.mark,
-                call.place,
-                call.id,
-                made=call.queued_at,
-                since=since,
-                kill_at=0.0,
-                shared_by=call.batch,
+                call.mark, call, since=since, kill_at=0.0, shared_by=call.batch
             )
 
     def _run_alone(self, call: Call, before: float) -> None:

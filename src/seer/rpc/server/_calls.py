@@ -46,6 +46,7 @@ class Call:
         owner: The caller.
         tally: Counts what it uses.
         entry: The function.
+        tool_call: The id of the agent's tool call that it belongs to, as its caller says.
         target: The id of the handle, if the call fetches one.
         state: QUEUED, RUNNING, or DONE when its caller was answered. Its function may run on.
         queue: The queue in which it waits; has `discard(call)`.
@@ -116,6 +117,7 @@ class Call:
         self.entry = entry
         self.tally = tally
         self.id = request.call
+        self.tool_call = request.tool_call
         self.frames = request.frames
         self.shared = request.shared
         self.linger = request.linger

@@ -420,6 +420,7 @@ class Control:
                     "caller": caller,
                     "function": function,
                     "call": call.call,
+                    **({"tool_call": call.tool_call} if call.tool_call else {}),
                     "outcome": "CallLostError",
                     "error": ended,
                     **({"traceback": output} if output else {}),
@@ -435,7 +436,8 @@ class Control:
         config = self._supervisor.config
         if not config.record or (caller, request.call) in config.lost_calls:
             return
-        line = self._refusals.line(caller, request.path, type(error).__name__, str(error))
+        kind, tool_call = type(error).__name__, request.tool_call
+        line = self._refusals.line(caller, request.path, kind, str(error), tool_call=tool_call)
         if line:
             self._write(caller, time.monotonic(), line)
             self.wake_records()

@@ -164,15 +164,7 @@ class Executor:
         """Mark a call as running from now on, and when the supervisor may kill the process."""
         timeout = call.entry.timeout
         kill_at = 0.0 if timeout is None or not self._kills else now + timeout + self.grace
-        self.shared.begin(
-            mark,
-            call.place,
-            call.id,
-            made=call.queued_at,
-            since=now,
-            kill_at=kill_at,
-            shared_by=shared_by,
-        )
+        self.shared.begin(mark, call, since=now, kill_at=kill_at, shared_by=shared_by)
 
     def _uses_gpu(self) -> bool:
         return uses_gpu()

@@ -141,7 +141,7 @@ class Gate:
         except WireError as error:
             self.refuse(connection, error)
         except GateError as error:
-            self.answer_error(connection, error, path)
+            self.answer_error(connection, error, request)
 
     def _note_unusual(self, connection: Connection, request: Request) -> None:
         if request.close:
@@ -187,7 +187,7 @@ class Gate:
                 " state and this caller's handles are gone; this call was not executed"
             )
             known = (caller.name, request.call) in self._lost_calls
-            self.answer_error(connection, error, request.path, recorded=known)
+            self.answer_error(connection, error, request, recorded=known)
             return
         if request.call:
             if request.call in caller.calls or request.call in caller.results.known:
@@ -238,7 +238,7 @@ class Gate:
             return
         with call.owner.lock:
             if call.state == QUEUED and call.waiting is None:
-                call.waiting = self._waiting.add(call.place, call.id, call.queued_at)
+                call.waiting = self._waiting.add(call)
 
     def end_waiting(self, call: Call) -> None:
         """Note that a call has begun, or will not run."""
@@ -426,7 +426,7 @@ class Gate:
     def refuse(self, connection: Connection, error: WireError) -> None:
         """Answer a request that broke the protocol, and close the connection."""
         kind = GateBusyError if error.status in (429, 503) else ProtocolError
-        self.note(connection.caller, "", kind(str(error)))
+        self.note(connection.caller, kind(str(error)))
         connection.closing = True
         connection.drop_descriptors()
         if connection.call is not None:
@@ -666,12 +666,12 @@ class Gate:
             self.loop.post(connection.finish)
 
     def answer_error(
-        self, connection: Connection, error: GateError, path: str, *, recorded: bool = False
+        self, connection: Connection, error: GateError, request: Request, *, recorded: bool = False
     ) -> None:
         """Answer with an error of the gate itself, and record it unless the call is `recorded`."""
         status, text = gate_failure(error)
         if not recorded:
-            self.note(connection.caller, path, error)
+            self.note(connection.caller, error, request)
         connection.drop_descriptors()
         self.answer_text(connection, status, text)
 
@@ -727,10 +727,12 @@ class Gate:
             connection.caller.results.drop(call)
         pool.release(reply.slot.index)
 
-    def note(self, caller: Caller, path: str, error: GateError) -> None:
-        """Record a refused request."""
+    def note(self, caller: Caller, error: GateError, request: Request | None = None) -> None:
+        """Record a refused request; None if it could not be read."""
         if self._recorder is not None:
-            self._recorder.refused(caller, path, type(error).__name__, str(error))
+            path, tool_call = ("", "") if request is None else (request.path, request.tool_call)
+            kind = type(error).__name__
+            self._recorder.refused(caller, path, kind, str(error), tool_call=tool_call)
 
 
 def _show_life(call: Call) -> None:

@@ -147,9 +147,11 @@ class Recorder:
         else:
             call.items = [chunk]
 
-    def refused(self, caller: Caller, path: str, kind: str, message: str) -> None:
+    def refused(
+        self, caller: Caller, path: str, kind: str, message: str, *, tool_call: str = ""
+    ) -> None:
         """Note a request that was refused. Of a flood, record some, and the number of the rest."""
-        line = self._refusals.line(caller.name, path, kind, message)
+        line = self._refusals.line(caller.name, path, kind, message, tool_call=tool_call)
         if line:
             self._refuse(caller.name, line)
 
@@ -389,6 +391,8 @@ class Recorder:
             arguments,
             result,
         )
+        if call.tool_call:
+            line += b',"tool_call":"%s"' % call.tool_call.encode()
         if call.copy:
             line += b',"copy":%d' % call.copy
         if call.gpu or ("torch" in sys.modules and uses_gpu()):

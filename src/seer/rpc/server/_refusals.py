@@ -20,7 +20,9 @@ class Refusals:
     def __init__(self) -> None:
         self._limits: dict[str, _RateLimit] = {}
 
-    def line(self, caller: str, path: str, kind: str, message: str) -> bytes:
+    def line(
+        self, caller: str, path: str, kind: str, message: str, *, tool_call: str = ""
+    ) -> bytes:
         """The line for a refused request; empty if it is only counted for now."""
         now = time.time()
         if len(self._limits) > _CALLERS:
@@ -28,7 +30,7 @@ class Refusals:
             self._limits = {name: limit for name, limit in self._limits.items() if limit.held}
         limit = self._limits.setdefault(caller, _RateLimit())
         if limit.passes(now):
-            return _line(caller, path, kind, message, now)
+            return _line(caller, path, kind, message, now, tool_call)
         return _summary(caller, limit, now) if limit.is_due(now) else b""
 
     def rest(self) -> list[tuple[str, bytes]]:
@@ -38,8 +40,10 @@ class Refusals:
         return [(caller, _summary(caller, limit, now)) for caller, limit in counted]
 
 
-def _line(caller: str, path: str, kind: str, message: str, when: float) -> bytes:
-    line = {
+def _line(
+    caller: str, path: str, kind: str, message: str, when: float, tool_call: str = ""
+) -> bytes:
+    line: dict[str, object] = {
         "time": when,
         "caller": caller,
         "request": path,
@@ -47,6 +51,8 @@ def _line(caller: str, path: str, kind: str, message: str, when: float) -> bytes
         "error": message[:2000],
         "refused": True,
     }
+    if tool_call:
+        line["tool_call"] = tool_call
     return json.dumps(line).encode() + b"\n"
 
 

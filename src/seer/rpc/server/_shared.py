@@ -12,8 +12,12 @@ from _thread import allocate_lock
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from struct import Struct
+from typing import TYPE_CHECKING
 
 from seer.rpc.interface._budget import WIDTH
+
+if TYPE_CHECKING:
+    from ._calls import Call
 
 MARKS = 1024
 """Marks of calls that run. A flood of waiting calls cannot use them up, so no function can run
@@ -26,10 +30,10 @@ _ALL_MARKS = MARKS + WAITING
 _MARK_BYTES = 256
 _MARK_CELLS = _MARK_BYTES // 8
 _KILL_AT, _SINCE, _PLACE, _PAID, _SHARED_BY, _MADE = range(6)
-"""The cells of a mark; the call's id follows them."""
+"""The cells of a mark; the ids of the call and of its tool call follow them."""
 _ID_AT = 64
 _ID_BYTES = 64
-_pack_call = Struct(f"=dddddd16x{_ID_BYTES}s").pack_into
+_pack_call = Struct(f"=dddddd16x{_ID_BYTES}s{_ID_BYTES}s").pack_into
 _FUNCTIONS = 4096
 METERS = 8192
 FIRST_FUNCTION = 1
@@ -52,6 +56,7 @@ class UnfinishedCall:
         caller: Its caller's number.
         function: Its function's number.
         call: Its id.
+        tool_call: The id of the tool call that it belongs to, as its caller says.
         made: When its request arrived (monotonic).
         since: When its function began (monotonic); 0 if it waits.
         paid: Seconds that were charged for it already; 0 if its caller was not answered.
@@ -61,6 +66,7 @@ class UnfinishedCall:
     caller: int
     function: int
     call: str
+    tool_call: str
     made: float
     since: float
     paid: float
@@ -99,10 +105,8 @@ class Shared:
     def begin(
         self,
         mark: int,
-        place: int,
-        call: str,
+        call: Call,
         *,
-        made: float,
         since: float,
         kill_at: float,
         shared_by: int = 1,
@@ -111,16 +115,15 @@ class Shared:
 
         Args:
             mark: The mark to use.
-            place: The number of its caller and function together.
-            call: Its id.
-            made: When its request arrived (monotonic).
+            call: The call.
             since: When its function began (monotonic); 0 if it waits.
             kill_at: When the supervisor may kill the process if the call has not ended; 0 for
                 never.
             shared_by: How many calls of a batch share its time.
         """
         start = mark * _MARK_BYTES
-        _pack_call(self.bytes, start, kill_at, since, place, 0.0, shared_by, made, call.encode())
+        made, ids = call.queued_at, (call.id.encode(), call.tool_call.encode())
+        _pack_call(self.bytes, start, kill_at, since, call.place, 0.0, shared_by, made, *ids)
 
     def answered(self, mark: int, paid: float) -> None:
         """Note that a call's caller was answered, and charged for `paid` seconds."""
@@ -146,11 +149,14 @@ class Shared:
                 cells = self.cells[cell : cell + _MADE + 1].tolist()
                 _, since, place, paid, shared_by, made = cells
                 start = mark * _MARK_BYTES + _ID_AT
-                call = bytes(self.bytes[start : start + _ID_BYTES]).rstrip(b"\0").decode()
+                ids = self._text(start), self._text(start + _ID_BYTES)
                 caller, function = divmod(int(place), _FUNCTIONS)
                 shared = int(shared_by) or 1
-                found.append(UnfinishedCall(caller, function, call, made, since, paid, shared))
+                found.append(UnfinishedCall(caller, function, *ids, made, since, paid, shared))
         return found
+
+    def _text(self, start: int) -> str:
+        return bytes(self.bytes[start : start + _ID_BYTES]).rstrip(b"\0").decode()
 
     def last(self) -> list[int]:
         """The number of the last function at each mark, whether it still runs or not."""
@@ -213,11 +219,11 @@ class WaitingCalls:
         self._marks = Marks(MARKS, _ALL_MARKS)
         self._lock = allocate_lock()
 
-    def add(self, place: int, call: str, made: float) -> int:
+    def add(self, call: Call) -> int:
         """Mark a call as waiting, and return what `remove` needs."""
         mark = self._marks.try_take()
         if mark >= 0:
-            self._shared.begin(mark, place, call, made=made, since=0.0, kill_at=0.0)
+            self._shared.begin(mark, call, since=0.0, kill_at=0.0)
         else:
             self._count(1)
         return mark

@@ -51,6 +51,7 @@ _KNOWN = frozenset(
         b"seer-gate",
         b"seer-epoch",
         b"seer-call",
+        b"seer-tool-call",
         b"seer-deadline",
         b"seer-linger",
         b"seer-release",
@@ -72,6 +73,7 @@ class Request:
         path: The target, which has only letters, digits and `_.-/`.
         length: Bytes of the body.
         call: The caller's id for the call; empty if it gave none.
+        tool_call: The id of the agent's tool call that it belongs to, as the caller says.
         epoch: The epoch that the caller knows; empty if it knows none.
         deadline: Seconds that the caller waits, or None.
         linger: Seconds that a call continues after its connection was lost.
@@ -91,6 +93,7 @@ class Request:
     path: str
     length: int = 0
     call: str = ""
+    tool_call: str = ""
     epoch: str = ""
     deadline: float | None = None
     linger: float = 0.0
@@ -141,6 +144,9 @@ def parse_request(head: bytes, *, max_body: int) -> Request:
     value = get(b"seer-call")
     if value is not None:
         request.call = _identifier(value, "seer-call")
+    value = get(b"seer-tool-call")
+    if value is not None:
+        request.tool_call = _identifier(value, "seer-tool-call")
     value = get(b"seer-epoch")
     if value is not None:
         request.epoch = _identifier(value, "seer-epoch")

@@ -17,7 +17,6 @@ from seer import events as seer_events
 from seer._sync import run_sync
 from seer.errors import ConfigError, MissingExtraError
 from seer.runs._calls import GateCall
-from seer.runs._gate_calls import ToolCalls
 from seer.runs._info import RunInfo
 from seer.runs._reader import Run
 
@@ -220,7 +219,6 @@ class _Transcript:
         self._events: list[tuple[float, Event]] = []
         self._tools: list[ToolInfo] = []
         self._spans: dict[str, str] = {}
-        self._tool_calls = ToolCalls()
         self._answers: dict[int, list[_Answer]] = {}
         self._results = {
             event.id: event for event in events if isinstance(event, seer_events.ToolResult)
@@ -236,7 +234,6 @@ class _Transcript:
             last = event.time
 
     def _take(self, event: seer_events.Event) -> None:
-        self._tool_calls.event(event)
         match event:
             case seer_events.RunStarted():
                 self._run_started(event)
@@ -258,10 +255,8 @@ class _Transcript:
         """Put each gate call into the span of the tool call that made it."""
         for number, line in enumerate(calls):
             call = GateCall.from_json(line)
-            # Records of older versions of Seer do not say it. An empty id says that there is none.
-            tool_call = call.tool_call if "tool_call" in line else self._tool_calls.around(call)
             data = {**call.to_json(), "number": number}
-            span = self._spans.get(tool_call)
+            span = self._spans.get(call.tool_call)
             self._add(call.started, InfoEvent(source="seer.gate", data=data, span_id=span))
 
     def in_order(self) -> list[Event]:

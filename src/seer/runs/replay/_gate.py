@@ -237,7 +237,9 @@ class ReplayGate:
                 return self._ask_live(live, caller, asked, function, handle)
             logger.error("replay of %r: %s", self.name, error)
             return self._error(409, "GateError", f"replay: {error}")
-        self._log_call(replace(recorded, caller=caller, time=time.time()))
+        now = time.time()
+        tool_call = asked.request.tool_call
+        self._log_call(replace(recorded, caller=caller, time=now, tool_call=tool_call))
         return self.render(recorded)
 
     def _ask_live(
@@ -261,6 +263,7 @@ class ReplayGate:
             result=answered.text,
             result_buffers=self._keep(answered.buffers),
             call=asked.request.call,
+            tool_call=asked.request.tool_call,
             time=now,
             run=now - began,
         )

@@ -2,7 +2,6 @@
 
 import { textOf, unpack } from "./record.js";
 
-const CLOCKS = 0.01; // seconds by which the clocks of two processes may differ
 const WHOLE = new Set(["stop", "tool_calls"]); // reasons that the transcript leaves out
 
 /** One run. It grows with the lines that `take` gets. */
@@ -143,7 +142,6 @@ export class RunModel {
     call.resultAt = item.at;
     call.endTime = item.time;
     call.version++;
-    this.#assign(call);
   }
 
   #call({ at, next, body }) {
@@ -165,32 +163,14 @@ export class RunModel {
       ok: call.outcome === "ok",
     };
     this.calls.push(found);
-    if (call.tool_call) return this.#belongs(String(call.tool_call), found);
-    // An empty id: the user's own script made the call. Older records do not say it; there, it is
-    // the last tool call that began before this call.
-    if (call.tool_call === "") return;
-    for (let index = this.items.length - 1; index >= 0; index--) {
-      const item = this.items[index];
-      if (item.type !== "tool_call" || item.time > found.started + CLOCKS) continue;
-      if (item.endTime === undefined || item.endTime >= found.started - CLOCKS)
-        this.#link(item, found);
-      break;
-    }
+    // An empty id: no tool call of the agent made the call.
+    if (call.tool_call) this.#belongs(String(call.tool_call), found);
   }
 
   #belongs(id, call) {
     const item = this.#tools.get(id);
     if (item) return this.#link(item, call);
     this.#early.set(id, [...(this.#early.get(id) ?? []), call]);
-  }
-
-  // Links the gate calls that were recorded before the tool call that made them.
-  #assign(item) {
-    for (const call of this.calls) {
-      if (call.tool_call !== undefined) continue;
-      if (!call.item && call.started >= item.time - CLOCKS && call.started <= item.endTime + CLOCKS)
-        this.#link(item, call);
-    }
   }
 
   #link(item, call) {
