@@ -52,10 +52,9 @@ def talk() -> AgentRun:
 async def until(run: AgentRun, kind: type) -> Any:
     """The next event of a kind."""
     with anyio.fail_after(30):
-        async for event in run:
-            if isinstance(event, kind):
-                return event
-    raise AssertionError(f"no {kind.__name__} came")
+        while not isinstance(event := await anext(run), kind):
+            pass  # `anext` leaves no loop, which would end the run
+    return event
 
 
 async def control(run: AgentRun, *args: Any, **kwargs: Any) -> None:

@@ -4,9 +4,11 @@ import asyncio
 import errno
 import json
 import os
+import signal
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
+from types import FrameType, MappingProxyType
 from typing import Any
 
 import anyio
@@ -247,6 +249,68 @@ async def test_cancelling_the_consumer_ends_the_run(calculator: MCPServer) -> No
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
+    assert open_run(run.run_id).status == "cancelled"
+
+
+class Ended(Agent):
+    """Says something, and notes that it was ended."""
+
+    name = "ended"
+
+    def __init__(self) -> None:
+        self.over = threading.Event()
+
+    def check(self, request: AgentRequest) -> None: ...
+
+    async def run(self, request: AgentRequest, context: AgentContext) -> None:
+        context.begin_turn()
+        context.emit(Text(text="here I am"))
+        try:
+            await asyncio.sleep(25)
+        finally:
+            self.over.set()
+
+
+async def test_leaving_the_loop_ends_the_run_while_the_program_goes_on(
+    calculator: MCPServer,
+) -> None:
+    agent = Ended()
+    # As in a notebook: the run keeps its name, and the event loop does not end.
+    run = run_agent("x", {"calc": calculator}, provider=agent)
+    async for event in run:
+        if isinstance(event, Text):
+            break
+    assert await asyncio.to_thread(agent.over.wait, 20)
+    await run.aclose()
+    assert open_run(run.run_id).status == "cancelled"
+
+
+def test_a_cancelled_cell_ends_the_run_though_nothing_wakes_its_loop(
+    calculator: MCPServer,
+) -> None:
+    # A kernel cancels a cell's task in its signal handler, which does not wake a waiting loop.
+    agent = Ended()
+    run = run_agent("x", {"calc": calculator}, provider=agent)
+
+    async def cell() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+
+        def cancel(number: int, frame: FrameType | None) -> None:
+            task.cancel()
+
+        signal.signal(signal.SIGALRM, cancel)
+        async for event in run:
+            if isinstance(event, Text):
+                signal.setitimer(signal.ITIMER_REAL, 0.5)
+
+    before = signal.getsignal(signal.SIGALRM)
+    try:
+        with pytest.raises(asyncio.CancelledError):
+            asyncio.run(cell())
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
     assert open_run(run.run_id).status == "cancelled"
 
 

@@ -62,6 +62,10 @@ from seer.runs import new_run_id
 
 logger = logging.getLogger(__name__)
 
+_AWAKE = 0.25
+"""Seconds that the consumer's loop may sleep. A notebook's kernel cancels an interrupted cell
+without waking the loop, so the cell would wait for the next event."""
+
 
 class EventQueue:
     """Passes events from the loop on which a run works to the loop on which its consumer waits.
@@ -111,7 +115,8 @@ class EventQueue:
                 future: asyncio.Future[None] = loop.create_future()
                 self._consumer = (loop, future)
             self._loop.call_soon_threadsafe(self._mark_idle)
-            await future
+            while not future.done():
+                await asyncio.wait([future], timeout=_AWAKE)
 
     def _mark_idle(self) -> None:
         with self._lock:
@@ -137,7 +142,8 @@ def _resolve(future: "asyncio.Future[None]") -> None:
 class AgentRun(AsyncIterator[Event]):
     """A run of an agent: an async iterator of events. Made by `run_agent`.
 
-    Nothing starts before the first event is requested. Leaving the iteration early ends the run.
+    Nothing starts before the first event is requested. Leaving a loop over the run ends it, unless
+    it is interactive: that one continues with the next loop, and ends with `aclose()`.
     """
 
     def __init__(
@@ -190,8 +196,17 @@ class AgentRun(AsyncIterator[Event]):
     def _repr_html_(self) -> str:
         return f"<code>{escape(repr(self))}</code>"
 
-    def __aiter__(self) -> "AgentRun":
-        return self
+    async def __aiter__(self) -> AsyncGenerator[Event, None]:
+        try:
+            while True:
+                yield await anext(self)
+        except StopAsyncIteration:
+            pass
+        finally:
+            # Python closes this generator when its loop is left. The run itself lives on: its
+            # driver refers to it, and so may a name.
+            if not self._interactive:
+                background_loop().call_soon_threadsafe(self._end)
 
     async def __anext__(self) -> Event:
         return await self._events.__anext__()
