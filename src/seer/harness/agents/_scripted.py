@@ -25,7 +25,7 @@ Braces that are not a reference to a saved result stay as they are.
 
 import re
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self, cast
@@ -37,9 +37,11 @@ from seer.harness._context import AgentContext
 from seer.harness._toolbox import ToolOutcome
 
 _REFERENCE = re.compile(r"\{([A-Za-z_]\w*)((?:\.\w+)+)\}")
+_NAME = re.compile(r"[A-Za-z_]\w*")
 _EXPECT = {"contains", "equals", "matches", "error"}
 _CALL = {"tool", "arguments", "save", "expect"}
 _STEP = {"text", "thinking", "calls", "usage"}
+_USAGE = {"input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "cost_usd"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,9 +106,11 @@ class Scripted(Agent):
             data = tomllib.loads(Path(path).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise ConfigError("scripted", path, f"the steps cannot be read: {error}") from error
-        unknown = set(data) - {"steps"}
+        unknown = sorted(set(data) - {"steps"})
         if unknown or not isinstance(data.get("steps"), list):
-            raise ConfigError("scripted", path, "must hold [[steps]] and nothing else")
+            named = f"unknown keys {unknown}; " if unknown else ""
+            reason = f"{named}the file must hold [[steps]] and nothing else"
+            raise ConfigError("scripted", path, reason)
         return cls(data["steps"])
 
     def check(self, request: AgentRequest) -> None:
@@ -230,47 +234,85 @@ def _look_up(found: re.Match[str], saved: Mapping[str, ToolOutcome], number: int
     return value
 
 
-def _step(data: Mapping[str, Any], where: str) -> Step:
-    _check_keys(data, _STEP, where)
+def _step(given: object, where: str) -> Step:
+    data = _table(given, where, _STEP)
+    listed = data.get("calls", ())
+    if not isinstance(listed, (list, tuple)):
+        raise ConfigError(f"{where}.calls", listed, "must be a list: [[steps.calls]]")
     calls = tuple(
-        _call(item, f"{where}.calls[{index}]") for index, item in enumerate(data.get("calls", ()))
+        _call(item, f"{where}.calls[{index}]")
+        for index, item in enumerate(cast("Sequence[object]", listed))
     )
     if not calls and data.get("text") is None:
         raise ConfigError(where, dict(data), "a step needs text or calls")
+    usage = _table(data.get("usage", {}), f"{where}.usage", _USAGE)
+    for name, count in usage.items():
+        if type(count) not in (int, float) or not count >= 0:
+            raise ConfigError(f"{where}.usage.{name}", count, "must be a number, 0 or more")
     return Step(
-        text=data.get("text"),
-        thinking=data.get("thinking"),
+        text=_text(data, "text", where),
+        thinking=_text(data, "thinking", where),
         calls=calls,
-        usage=data.get("usage", {}),
+        usage=usage,
     )
 
 
-def _call(data: Mapping[str, Any] | Call, where: str) -> Call:
-    if isinstance(data, Call):
-        return data
-    _check_keys(data, _CALL, where)
+def _call(given: object, where: str) -> Call:
+    if isinstance(given, Call):
+        return given
+    data = _table(given, where, _CALL)
     if not isinstance(data.get("tool"), str):
         raise ConfigError(where, dict(data), 'a call needs tool = "name"')
-    expect = data.get("expect")
-    if isinstance(expect, Mapping):
-        mapping = cast("Mapping[str, Any]", expect)
-        _check_keys(mapping, _EXPECT, f"{where}.expect")
-        contains = mapping.get("contains", ())
-        expect = Expect(
-            contains=contains if isinstance(contains, str) else tuple(contains),
-            equals=mapping.get("equals"),
-            matches=mapping.get("matches"),
-            error=mapping.get("error", False),
-        )
+    save, expect = data.get("save"), data.get("expect")
+    if save is not None and not (isinstance(save, str) and _NAME.fullmatch(save)):
+        raise ConfigError(f"{where}.save", save, "must be a name of letters, digits and _")
+    if expect is not None and not isinstance(expect, Expect) and not callable(expect):
+        expect = _expect(expect, f"{where}.expect")
     return Call(
         tool=data["tool"],
-        arguments=data.get("arguments", {}),
-        save=data.get("save"),
+        arguments=_table(data.get("arguments", {}), f"{where}.arguments"),
+        save=save,
         expect=expect,
     )
 
 
-def _check_keys(data: Mapping[str, Any], keys: set[str], where: str) -> None:
-    unknown = set(data) - keys
+def _expect(given: object, where: str) -> Expect:
+    data = _table(given, where, _EXPECT)
+    contains, matches = data.get("contains", ()), data.get("matches")
+    parts = (contains,) if isinstance(contains, str) else contains
+    if not isinstance(parts, (list, tuple)) or not all(
+        isinstance(part, str) for part in cast("Sequence[object]", parts)
+    ):
+        raise ConfigError(f"{where}.contains", contains, "must be a text, or a list of texts")
+    try:
+        re.compile("" if matches is None else matches)
+    except (re.error, TypeError) as error:
+        reason = f"must be a regular expression: {error}"
+        raise ConfigError(f"{where}.matches", matches, reason) from None
+    fails = data.get("error", False)
+    if fails not in (True, False, "any"):
+        raise ConfigError(f"{where}.error", fails, 'must be true, false or "any"')
+    return Expect(
+        contains=tuple(cast("Sequence[str]", parts)),
+        equals=data.get("equals"),
+        matches=matches,
+        error=fails,
+    )
+
+
+def _text(data: Mapping[str, Any], key: str, where: str) -> str | None:
+    value = data.get(key)
+    if value is not None and not isinstance(value, str):
+        raise ConfigError(f"{where}.{key}", value, "must be a text")
+    return value
+
+
+def _table(given: object, where: str, keys: Set[str] | None = None) -> Mapping[str, Any]:
+    """A table of the script, in which only these keys may occur."""
+    if not isinstance(given, Mapping):
+        raise ConfigError(where, given, "must be a table")
+    data = cast("Mapping[str, Any]", given)
+    unknown = set(data) - keys if keys is not None else None
     if unknown:
-        raise ConfigError(where, sorted(unknown), f"unknown keys; known: {sorted(keys)}")
+        raise ConfigError(where, sorted(unknown), f"unknown keys; known: {sorted(keys or ())}")
+    return data
