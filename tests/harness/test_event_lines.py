@@ -1,11 +1,21 @@
 """An event is printed as one readable line, and a record as a table."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from seer.environment import ModelConfig, Sandbox, SandboxConfig
-from seer.events import ErrorEvent, Event, RunStarted, TextBlock
+from seer.events import (
+    AnswerFinished,
+    ApprovalAsked,
+    ApprovalGiven,
+    ErrorEvent,
+    Event,
+    RunStarted,
+    TextBlock,
+)
+from seer.execution import ExecutionResult
 from seer.harness import RunFinished, Text, ToolCall, ToolResult, Waiting
 from seer.runs import RunRecord, open_run
 from seer.workspace import Library
@@ -29,6 +39,16 @@ from seer.workspace import Library
             ToolResult(id="1", name="python", content=(TextBlock(text="no"),), is_error=True),
             "tool_result: python failed: no",
         ),
+        (ApprovalAsked(id="1", name="python"), "approval_asked: may python be called?"),
+        (
+            ApprovalGiven(id="1", name="python", approved=True, by="policy"),
+            "approval_given: python allowed by a policy",
+        ),
+        (
+            ApprovalGiven(id="1", name="shell", approved=False, by="person", reason="too risky"),
+            "approval_given: shell denied by a person: too risky",
+        ),
+        (AnswerFinished(reason="stop", vendor_reason="end_turn"), "answer_finished: stop"),
         (Waiting(), "waiting"),
         (ErrorEvent(kind="timeout", message="slow"), "error: timeout: slow"),
         (RunFinished(reason="completed", turns=2), "run_finished: completed after 2 turns, 0.0 s"),
@@ -57,6 +77,21 @@ def test_a_record_and_a_library_have_short_reprs_and_tables(tmp_path: Path) -> N
     assert list(run.events_df()["text"]) == ["hello"]
     assert len(run.calls_df()) == 0
     assert repr(Library.from_code("tools", "x = 1\n")) == "<Library tools: local code>"
+
+
+def test_a_result_of_a_session_is_one_short_line() -> None:
+    result = ExecutionResult(result_id="e1", status="ok", duration=0.5, text="one\ntwo\n")
+    assert repr(result) == "<ExecutionResult e1: ok, 0.50 s: one two>"
+    assert repr(replace(result, text="")) == "<ExecutionResult e1: ok, 0.50 s>"
+    line = repr(replace(result, text="\x1b[31m" + "a\n" * 5000))
+    assert len(line) < 250 and "\n" not in line and "\x1b" not in line
+
+
+def test_tables_of_an_empty_record_have_columns(tmp_path: Path) -> None:
+    RunRecord.create(tmp_path, "20260101-000000-aaaaaaaa", meta={}).close("cancelled")
+    run = open_run("aaaaaaaa", tmp_path)
+    assert len(run.calls_df()[["function", "outcome", "run"]]) == 0
+    assert len(run.events_df()[["type", "time", "turn"]]) == 0
 
 
 def test_what_a_notebook_shows_is_escaped(tmp_path: Path) -> None:

@@ -275,6 +275,10 @@ class ApprovalAsked(Event):
     """The id of the `ToolCall`."""
     name: str
 
+    def summary(self) -> str:
+        """What happened, in a few words."""
+        return f"may {self.name} be called?"
+
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ApprovalGiven(Event):
@@ -289,6 +293,11 @@ class ApprovalGiven(Event):
     by: Literal["policy", "function", "person"]
     reason: str = ""
     """The reason for a refusal, which the model is told."""
+
+    def summary(self) -> str:
+        """What happened, in a few words."""
+        reason = f": {self.reason}" if self.reason else ""
+        return f"{self.name} {'allowed' if self.approved else 'denied'} by a {self.by}{reason}"
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -360,6 +369,10 @@ class AnswerFinished(Event):
     """The vendor's own word for it; None if it gave none."""
     model: str | None = None
     """The model that answered, as the vendor calls it."""
+
+    def summary(self) -> str:
+        """What happened, in a few words."""
+        return self.reason
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

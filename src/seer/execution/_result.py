@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from seer.errors import visible
+
 StreamName = Literal["stdout", "stderr"]
 Status = Literal["queued", "running", "ok", "error", "interrupted", "timeout", "died"]
 ImageMime = Literal["image/png", "image/jpeg", "image/gif", "image/webp"]
@@ -16,6 +18,8 @@ ImageMime = Literal["image/png", "image/jpeg", "image/gif", "image/webp"]
 MAX_SIDE = 1568
 """Pixels; larger images are scaled down before an agent sees them."""
 MAX_BYTES = 3 * 1024 * 1024
+_LINE = 160
+"""Characters of its output that a result shows of itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +77,7 @@ class ExecutionError:
     """Readable text without terminal colours."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class ExecutionResult:
     """The result of an execution, or its state so far."""
 
@@ -93,6 +97,12 @@ class ExecutionResult:
     """In a shell: the command's exit code; negative numbers are signals."""
     extra: Mapping[str, str] = field(default_factory=dict[str, str])
     """Values that only one kind of session has, such as a notebook cell's id."""
+
+    def __repr__(self) -> str:
+        said = visible(" ".join(self.text.split()))
+        shown = said if len(said) <= _LINE else f"{said[:_LINE]}... ({len(self.text)} characters)"
+        about = f"{self.result_id}: {self.status}, {self.duration:.2f} s"
+        return f"<ExecutionResult {about}: {shown}>" if shown else f"<ExecutionResult {about}>"
 
     @property
     def ok(self) -> bool:

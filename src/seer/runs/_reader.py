@@ -4,7 +4,7 @@ import importlib
 import json
 import math
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from html import escape
 from pathlib import Path
@@ -99,7 +99,8 @@ class Run:
         Raises:
             MissingExtraError: pandas is not installed.
         """
-        return _frame(self.calls())
+        like = GateCall(interface="", caller="", function="", arguments=None)
+        return _frame(self.calls(), like=like.to_json())
 
     def events_df(self) -> Any:
         """The events as a pandas DataFrame, one row each.
@@ -107,7 +108,7 @@ class Run:
         Raises:
             MissingExtraError: pandas is not installed.
         """
-        return _frame(self.events())
+        return _frame(self.events(), like=Event().to_json())
 
     def lines(
         self, name: Literal["events", "calls"], *, after: int = 0
@@ -239,12 +240,14 @@ def _fits(text: str, run_id: str) -> bool:
     return run_id.startswith(text) or run_id.endswith(text) or short.startswith(text)
 
 
-def _frame(rows: Iterator[dict[str, Any]]) -> Any:
+def _frame(rows: Iterator[dict[str, Any]], *, like: Iterable[str]) -> Any:
+    """The rows as a table; one without rows has the columns of `like`."""
     try:
         pandas: Any = importlib.import_module("pandas")
     except ImportError as error:
         raise MissingExtraError("data frames need pandas; run: pip install pandas") from error
-    return pandas.DataFrame(list(rows))
+    found = list(rows)
+    return pandas.DataFrame(found, columns=None if found else list(like))
 
 
 def delete_run(run: Run) -> None:
