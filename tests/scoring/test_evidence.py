@@ -212,9 +212,12 @@ def test_a_token_that_was_asked_for_is_no_prompt(tmp_path: Path) -> None:
         *((0.00041, 0, True), (0.004, 0, False), (0.96, 1, True), (0.94, 1, False)),
         *((0.105, 0.1, True), (0.145, 0.1, False), (-0.52, -0.5, True), (3.0, 3, True)),
         *((7, 7, True), (7, 7.2, False), (float("nan"), 0.1, False)),
+        # The examples of docs/evidence.md.
+        *((0.9123, 0.912, True), (0.9127, 0.912, False), (0.86, 0.9, True), (0.85, 0.9, False)),
+        *((0.96, 1.0, True), (0.9, 1, False), (0.0004, 0, True)),
     ],
 )
-def test_equal_means_rounded_as_written_and_to_two_digits(
+def test_equal_means_rounded_as_written_and_within_5_percent(
     tmp_path: Path, actual: float, written: float, same: bool
 ) -> None:
     fact = claim({**at(1, "x"), "operator": "==", "value": written}, kind="fact")
