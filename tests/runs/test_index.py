@@ -9,8 +9,9 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from seer.errors import ConfigError
@@ -90,8 +91,12 @@ def test_a_score_that_is_set_after_a_run_is_listed(root: Path) -> None:
     run_id = index.list(limit=1)[0].run_id
     open_run(run_id, root).set_score(0.5)
     assert index.list(limit=1)[0].score == 0.5
-    with pytest.raises(ConfigError, match="finite"):
-        open_run(run_id, root).set_score(float("nan"))
+    open_run(run_id, root).set_score(cast("float", np.float32(0.25)))
+    assert index.list(limit=1)[0].score == 0.25
+    for wrong in (float("nan"), "good", None, {"found": 1.0}, 10**400):
+        with pytest.raises(ConfigError, match="must be a finite number"):
+            open_run(run_id, root).set_score(cast("float", wrong))
+    assert index.list(limit=1)[0].score == 0.25
 
 
 def test_a_damaged_index_is_made_anew(root: Path) -> None:

@@ -3,7 +3,9 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import cast
 
+import numpy as np
 import pytest
 
 from seer.errors import ConfigError
@@ -66,12 +68,15 @@ def test_outside_a_sweep_the_cell_is_plain_and_a_report_is_not_kept(
     monkeypatch.delenv("SEER_CELL", raising=False)
     assert current_cell() == Cell()
     report(1.0, note="kept nowhere")
+    report(cast("float", np.float32(0.5)))
     monkeypatch.setenv("SEER_CELL", "{")
     with pytest.raises(ConfigError, match="SEER_CELL"):
         current_cell()
 
 
-@pytest.mark.parametrize("values", [{"score": float("nan")}, {"a": object()}, {"a": float("inf")}])
+@pytest.mark.parametrize(
+    "values", [{"score": float("nan")}, {"score": "good"}, {"a": object()}, {"a": float("inf")}]
+)
 def test_a_report_takes_finite_numbers_and_plain_data(values: dict[str, object]) -> None:
     with pytest.raises(ConfigError):
         report(**values)  # pyright: ignore[reportArgumentType]

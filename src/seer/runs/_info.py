@@ -1,6 +1,7 @@
 """What `run.json` says about a run: what ran, in which process, its status and its totals."""
 
 import json
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
@@ -9,7 +10,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, cast, get_args, get_origin
 
-from seer.errors import RecordError
+from seer.errors import ConfigError, RecordError
 
 FILE = "run.json"
 FORMAT = 1
@@ -236,3 +237,17 @@ def _process_start(pid: int) -> int | None:
     except OSError:
         return None
     return int(stat.rpartition(")")[2].split()[19])
+
+
+def finite(field: str, score: float) -> float:
+    """A score as a plain number, also from numpy or torch.
+
+    Raises:
+        ConfigError: It is not a finite number.
+    """
+    try:
+        if math.isfinite(score):
+            return float(score)
+    except (TypeError, ValueError, OverflowError):
+        pass  # a text, a tensor of several numbers, or an integer beyond the range of floats
+    raise ConfigError(field, score, "must be a finite number")

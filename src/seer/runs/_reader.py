@@ -2,7 +2,6 @@
 
 import importlib
 import json
-import math
 import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -10,12 +9,12 @@ from html import escape
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from seer.errors import ConfigError, MissingExtraError, RecordError, RunNotFoundError
+from seer.errors import MissingExtraError, RecordError, RunNotFoundError
 from seer.events import Event, parse_event
 from seer.runs._blobs import BlobStore, unpack
 from seer.runs._calls import GateCall
 from seer.runs._chain import read_chain
-from seer.runs._info import RunInfo, Status, read_info, read_json
+from seer.runs._info import RunInfo, Status, finite, read_info, read_json
 from seer.runs._record import runs_root, write_json
 from seer.runs._tool_calls import ToolCallTimes
 
@@ -166,11 +165,10 @@ class Run:
             ConfigError: It is not a finite number.
             RecordError: The run has not ended, or its record cannot be written.
         """
-        if not math.isfinite(score):
-            raise ConfigError("score", score, "must be a finite number")
+        score = finite("score", score)
         if self.status == "running":
             raise RecordError(f"{self.run_id} has not ended; set its score afterwards")
-        write_json(self.folder, replace(self.info, score=float(score)).to_json())
+        write_json(self.folder, replace(self.info, score=score).to_json())
 
     def verify(self) -> None:
         """Check the whole record: both chains, their ends, and every blob they name.

@@ -6,7 +6,6 @@ Outside a sweep, an experiment gets a cell with default values, so the same prog
 
 import hashlib
 import json
-import math
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -15,6 +14,7 @@ from typing import Any
 
 from seer._files import replace_file
 from seer.errors import ConfigError
+from seer.runs._info import finite
 
 CELL = "SEER_CELL"
 RESULT = "SEER_CELL_RESULT"
@@ -81,8 +81,8 @@ def report(score: float | None = None, **values: Any) -> None:
     Raises:
         ConfigError: The score is not a finite number, or a value cannot be written as JSON.
     """
-    if score is not None and not math.isfinite(score):
-        raise ConfigError("report(score=)", score, "must be a finite number, or None")
+    if score is not None:
+        score = finite("report(score=)", score)
     try:
         text = json.dumps({"score": score, "values": values}, allow_nan=False)
     except (TypeError, ValueError) as error:
