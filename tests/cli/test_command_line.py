@@ -27,7 +27,7 @@ from seer.errors import SeerError
 from seer.harness import Text
 from seer.providers import MachineStatus
 from seer.providers._label import Label, read_label, write_label
-from seer.runs import GateCall, RunRecord, new_run_id, open_run
+from seer.runs import GateCall, Run, RunRecord, new_run_id, open_run
 
 
 def new_record(root: Path, task: str) -> RunRecord:
@@ -351,6 +351,24 @@ def test_a_listing_fits_80_columns(records: Path) -> None:
     assert not [line for line in lines if len(line) > 80]
     for run_id in run_ids(records):
         assert any(run_id.rpartition("-")[2] in line for line in lines)
+
+
+def test_a_listing_with_costs_and_scores_fits_80_columns(
+    records: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folders: list[Path] = []
+    for score in (123456.789, -1.23456e-7, 0.0):
+        record = new_record(records, "a long task " * 30)
+        record.close("completed", {"cost_usd": 12.345})
+        Run(record.folder).set_score(score)
+        folders.append(record.folder)
+    lines = shown_on_80_columns(["runs", "list"])
+    assert not [line for line in lines if len(line) > 80]
+    for folder, score in zip(folders, ("1.235e+05", "-1.235e-07", "0"), strict=True):
+        (line,) = (one for one in lines if folder.name.rpartition("-")[2] in one)
+        assert "completed" in line and "$12.35" in line and line.split()[-1] == score
+    assert main(["runs", "show", folders[2].name]) == 0
+    assert capsys.readouterr().out.splitlines()[0].endswith(", score 0")
 
 
 def test_a_listing_shows_short_ids_that_open_and_where_runs_come_from(

@@ -143,6 +143,22 @@ def test_on_a_narrow_terminal_only_the_named_columns_are_cut(
     assert "20260101-aaaaaaaa" in lines[2] and "12345" in lines[2] and "…" in lines[2]
 
 
+def test_columns_stand_closer_where_that_saves_what_must_not_be_cut(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "66")
+    monkeypatch.setenv("NO_COLOR", "1")
+    shown = _Narrow()
+    row = ("aaaaaaaa", "59 min", "completed", "a long name " * 6, "claude/opus", 12345, "$12.34")
+    columns = ["run", "ago", "status", "name", "agent", "calls", "cost"]
+    table(columns, [row], file=shown, shorten={"name", "agent"})
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", shown.getvalue())
+    lines = [line for line in plain.splitlines() if line.strip()]
+    assert len(lines) == 3 and max(map(len, lines)) <= 66
+    for whole in ("aaaaaaaa", "59 min", "completed", "12345", "$12.34"):
+        assert whole in lines[2]
+
+
 def test_a_title_longer_than_its_table_is_one_line() -> None:
     file = io.StringIO()
     table(["n"], [[1]], title="run 20261118-155215-2d45815e: completed", file=file)

@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from seer.events import ToolCall, ToolResult
+from seer.runs import Run
 from seer.viewer import Viewer
 from tests.viewer.browsing import MARKS, Watched, go, named, viewing
 from tests.viewer.made import Made, long_run, many, study
@@ -185,6 +186,31 @@ def test_two_runs_stand_side_by_side_with_the_first_divergence_marked(
     )
     expect(page.locator(".divergence")).to_have_count(1)
     expect(page.locator(".compare-diff mark")).to_have_text(["rainy", "sunny"])
+
+
+def test_scores_are_in_the_list_and_the_comparison_on_a_phone_too(
+    watched: Watched, tmp_path: Path
+) -> None:
+    page = watched.page
+    scores = {"first": 123456.789, "second": 1 / 3, "none": None}
+    ids = {name: study(tmp_path, name=name) for name in scores}
+    for name, score in scores.items():
+        if score is not None:
+            Run(ids[name].folder).set_score(score)
+    with viewing(page, tmp_path) as viewer:
+        go(page, viewer)
+        cell = page.locator("tr", has_text="second").locator(".col-score")
+        expect(cell).to_have_text("0.3333")
+        expect(page.locator("tr", has_text="first").locator(".col-score")).to_have_text("1.23e+5")
+        page.set_viewport_size({"width": 400, "height": 800})
+        expect(cell).to_be_visible()
+        expect(page.locator("tr", has_text="none").locator(".col-score")).to_be_hidden()
+        beyond = "all => all.filter(one => one.getBoundingClientRect().right > innerWidth - 10)"
+        assert page.eval_on_selector_all(".runs td", f"{beyond}.length") == 0
+        go(page, viewer, f"#/compare/{ids['first'].run_id}/{ids['second'].run_id}")
+        facts = page.locator(".compare-titles .facts")
+        expect(facts.first).to_contain_text("score1.23e+5")
+        expect(facts.last).to_contain_text("score0.3333")
 
 
 def test_the_same_call_of_two_runs_stands_side_by_side(

@@ -1,6 +1,7 @@
 """A sweep on the page: its grid fills up while cells run, and leads to their runs."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -130,4 +131,27 @@ def test_a_narrow_page_shows_cells_scores_and_costs_without_scrolling_sideways(
         for part in (".sweep-cell", ".sweep-interval", ".sweep .right"):
             assert page.eval_on_selector_all(part, beyond) == 0, part
         expect(page.locator(".sweep-axis")).to_be_visible()
+        page.goto("about:blank")
+
+
+@full
+@chromium
+def test_a_score_of_any_size_fits_its_square_and_is_whole_in_its_tooltip(
+    watched: Watched, sweep: MadeSweep
+) -> None:
+    shown = {123.456: "123", -12.345: "-12", 123456.0: "1e5", -0.125: "-.13", 1e-9: "0"}
+    sweep.end(6, [*shown][0])
+    for number, score in enumerate([*shown][1:], 7):
+        sweep.begin(number)
+        sweep.end(number, score)
+    page = watched.page
+    with Viewer(sweep.folder) as viewer:
+        page.goto(viewer.url)
+        cells = page.locator(".cell-done")
+        expect(cells).to_have_text(["0", "1", "1", "1", "1", *shown.values()])
+        wide = "all => all.filter(one => one.scrollWidth > one.clientWidth).length"
+        assert page.eval_on_selector_all(".sweep-cell", wide) == 0
+        expect(cells.nth(5)).to_have_attribute(
+            "title", re.compile(r"^repet.*: done, score 123\.5$", re.M)
+        )
         page.goto("about:blank")

@@ -111,7 +111,7 @@ def _row(run: "RunSummary") -> tuple[object, ...]:
         run.turns or 0,
         run.calls or 0,
         "-" if run.cost_usd is None else f"${run.cost_usd:.2f}",
-        "-" if run.score is None else f"{run.score:g}",
+        "-" if run.score is None else f"{run.score:.4g}",
     )
 
 
@@ -147,10 +147,10 @@ def _show_transcript(run: "Run") -> None:
     )
     from seer.harness import RunFinished, Text, ToolCall, ToolResult
 
-    meta = run.meta
-    say(
-        f"run {run.run_id}: {run.status}, {meta.get('provider')} {meta.get('model') or ''}".rstrip()
-    )
+    meta, score = run.meta, run.info.score
+    agent = f"{meta.get('provider')} {meta.get('model') or ''}".rstrip()
+    graded = "" if score is None else f", score {score:.4g}"
+    say(f"run {run.run_id}: {run.status}, {agent}{graded}")
     for event in run.typed_events():
         if isinstance(event, RunStarted):
             say(f"\n> {_indented(event.task)}")

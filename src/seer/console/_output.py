@@ -10,8 +10,8 @@ from typing import Any, TextIO, cast
 
 from seer.errors import visible
 
-_NARROWEST = 9
-"""The smallest width of a column, in characters, including its separator."""
+_NARROWEST = 6
+"""The smallest width of a column that may be cut, in characters."""
 
 
 def say(text: object = "", *, file: TextIO | None = None, end: str = "\n", style: str = "") -> None:
@@ -85,8 +85,18 @@ def table(
     # A log has no width, so nothing is cut there.
     width = None if stream.isatty() else max(80, 4 + sum(widths))
     console = Console(file=cast("TextIO", FittingStream(stream)), width=width)
+    gap = 3
     if shorten:
-        widths = _fitted(widths, console.width - 2, [column in shorten for column in columns])
+        may_shrink = [column in shorten for column in columns]
+        room = console.width - 2
+        fitted = _fitted(widths, room, may_shrink, least=_NARROWEST + gap)
+        if sum(fitted) > room:
+            # The columns move together, rather than that ids and numbers are cut.
+            gap, rendered.collapse_padding = 2, True
+            closer = [width - 1 for width in widths]
+            closer[0] += 1  # rich takes the padding at the left edge from the first column
+            fitted = _fitted(closer, room, may_shrink, least=_NARROWEST + gap)
+        widths = fitted
     for index, column in enumerate(columns):
         numeric = bool(rows) and all(isinstance(row[index], (int, float)) for row in rows)
         rendered.add_column(
@@ -94,7 +104,7 @@ def table(
             justify="right" if numeric else "left",
             no_wrap=bool(shorten),
             overflow="ellipsis" if shorten else "fold",
-            width=widths[index] - 3 if shorten else None,
+            width=widths[index] - gap if shorten else None,
         )
     for row in cells:
         rendered.add_row(*(Text(cell, style=(colours or {}).get(cell, "")) for cell in row))
@@ -171,12 +181,12 @@ def _widths(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
     ]
 
 
-def _fitted(widths: list[int], room: int, may_shrink: list[bool]) -> list[int]:
+def _fitted(widths: list[int], room: int, may_shrink: list[bool], *, least: int) -> list[int]:
     """Make the widest shrinkable columns narrower until all columns fit."""
     found = list(widths)
     while sum(found) > room:
         index = max((i for i, may in enumerate(may_shrink) if may), key=lambda i: found[i])
-        if found[index] <= _NARROWEST:
+        if found[index] <= least:
             break
         found[index] -= 1
     return found

@@ -6,7 +6,7 @@ import { Fetcher } from "../data/fetcher.js";
 import { SameCalls } from "../panels/samecalls.js";
 import { RunModel, toolSummary } from "../data/model.js";
 import { VirtualList } from "../draw/virtual.js";
-import { count, dollars, duration } from "../text/format.js";
+import { count, dollars, duration, number } from "../text/format.js";
 import { build } from "../text/fragment.js";
 import { entry } from "../panels/entry.js";
 import { fact } from "../panels/gate.js";
@@ -114,6 +114,7 @@ export class ComparePage {
             Number.isFinite(model.meta.cost_usd)
               ? fact("cost", dollars(model.meta.cost_usd))
               : null,
+            Number.isFinite(model.meta.score) ? fact("score", number(model.meta.score)) : null,
             model.goneBecause ? h("span.bad", {}, model.goneBecause) : null,
           ),
         ),

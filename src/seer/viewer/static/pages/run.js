@@ -1,6 +1,6 @@
 // One run: its transcript, the panels beside it, and the strip above both.
 
-import { count, dollars, duration } from "../text/format.js";
+import { count, dollars, duration, number } from "../text/format.js";
 import { approval, changeLimit, messageBox, pendingMessages, stopButton } from "../panels/control.js";
 import { fill, h, icon } from "../draw/dom.js";
 import { AboutPanel } from "../panels/about.js";
@@ -169,9 +169,7 @@ export class RunPage {
         fact("gate calls", count(model.calls.length)),
         tokens ? fact("tokens", count(tokens)) : null,
         Number.isFinite(cost) ? fact("cost", dollars(cost)) : null,
-        Number.isFinite(meta.score)
-          ? fact("score", String(Number(meta.score.toPrecision(3))))
-          : null,
+        Number.isFinite(meta.score) ? fact("score", number(meta.score)) : null,
       ),
       h(
         "div.top-actions",

@@ -1,6 +1,6 @@
 // The list of all runs, with filters, sorting, search and pages.
 
-import { ago, count, dollars, duration, moment } from "../text/format.js";
+import { ago, count, dollars, duration, moment, number } from "../text/format.js";
 import { fill, h, icon } from "../draw/dom.js";
 import { statusChip } from "../draw/status.js";
 import { themeButton } from "../draw/theme.js";
@@ -260,7 +260,7 @@ export class RunsPage {
       h("td.col-calls", {}, count(run.calls)),
       h("td.col-tokens", {}, run.tokens ? count(run.tokens) : "–"),
       h("td.col-cost_usd", {}, dollars(run.cost_usd)),
-      h("td.col-score", {}, run.score === null ? "–" : String(Number(run.score.toPrecision(3)))),
+      run.score === null ? h("td.col-score.nothing", {}, "–") : h("td.col-score", {}, number(run.score)),
     );
   }
 

@@ -18,7 +18,7 @@ export class SweepPage {
     this.head = h("div.facts.top-facts");
     this.title = h("h1", {}, "Sweep");
     this.note = h("div.notes", { "aria-live": "polite" });
-    this.body = h("div.sweep-body");
+    this.body = h("div.sweep-body", {}, h("div.wait", {}, "loading…"));
     this.element = h(
       "div.runs-page.sweep-page",
       {},
@@ -62,6 +62,7 @@ export class SweepPage {
       this.#show();
     } catch (error) {
       fill(this.note, h("div.banner.bad", {}, error.message));
+      if (!this.found) fill(this.body);
     }
   }
 
@@ -164,7 +165,8 @@ function square(cell, colours) {
   const text = cell.score === null ? sign : short(cell.score);
   const rgb = cell.score === null ? null : colours(cell.score);
   const about = [
-    `repetition ${cell.repetition}, seed ${cell.seed}: ${cell.outcome}`,
+    `repetition ${cell.repetition}, seed ${cell.seed}: ${cell.outcome}` +
+      (cell.score === null ? "" : `, score ${number(cell.score)}`),
     cell.seconds === null ? "" : duration(cell.seconds),
     cell.cost_usd === null ? "" : dollars(cell.cost_usd),
     cell.error,
@@ -180,8 +182,13 @@ function square(cell, colours) {
     : h("span.sweep-cell", properties, text);
 }
 
+// A score in at most four characters, which is what fits into a square.
 function short(score) {
-  return String(Number(score.toFixed(2))).replace(/^(-?)0\./, "$1.");
+  for (const digits of [2, 1, 0]) {
+    const text = String(Number(score.toFixed(digits))).replace(/^(-?)0\./, "$1.");
+    if (text.length <= 4) return text;
+  }
+  return score.toExponential(0).replace("e+", "e");
 }
 
 function place(value, [low, high]) {
