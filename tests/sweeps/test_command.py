@@ -94,8 +94,16 @@ def test_an_agent_that_cannot_run_is_refused_before_the_first_cell(tmp_path: Pat
     (tmp_path / "m.toml").write_text('agents = ["scripted:nowhere.toml"]\n')
     options = ["--matrix", str(tmp_path / "m.toml"), "--into", str(tmp_path / "s")]
     done = CliRunner().invoke(command, [str(tmp_path / "main.py"), *options])
-    assert "nowhere.toml" in str(done.exception)
+    assert str(done.exception).startswith("agents='scripted:nowhere.toml': ")
     assert not (tmp_path / "ran").exists() and not (tmp_path / "s").exists()
+
+
+def test_a_program_that_reports_no_score_is_told_how(
+    given: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["sweep", *given]) == 0
+    told = capsys.readouterr().out
+    assert "2 cells have no score: report one with seer.sweeps.report(score=...)" in told
 
 
 def test_ctrl_c_says_what_was_kept(

@@ -24,12 +24,13 @@ _LEAST = 32 << 20
 """Bytes that must be free for records."""
 
 
-def check_agents(program: Path, agent: str | None) -> None:
+def check_agents(program: Path, agent: str | None, *, option: str = "--agent") -> None:
     """Check that the agents of a program could run here.
 
     Args:
         program: Its file.
         agent: The one that replaces those that the program names; None for `SEER_AGENT`, if set.
+        option: Where that one was given, for error messages.
 
     Raises:
         SeerError: None of its agents can run; the message says why and what to do.
@@ -48,7 +49,8 @@ def check_agents(program: Path, agent: str | None) -> None:
                 if chosen or not any(word in source for word in _SETS_KEYS):
                     failures.append(error)
             except ConfigError as error:
-                failures.append(_asked_for(name, error, by_option=bool(agent)) if chosen else error)
+                where = option if agent else "SEER_AGENT"
+                failures.append(_asked_for(name, error, where) if chosen else error)
             except SeerError as error:
                 failures.append(error)
     if failures and len(failures) == len(named):
@@ -57,7 +59,7 @@ def check_agents(program: Path, agent: str | None) -> None:
         say(f"warning: {program} names an agent that cannot run here: {failure}", file=sys.stderr)
 
 
-def _asked_for(name: str, error: ConfigError, *, by_option: bool) -> ConfigError:
+def _asked_for(name: str, error: ConfigError, where: str) -> ConfigError:
     """What is wrong with an agent, under the name of the option or variable that chose it."""
     reason = error.reason
     if error.field.startswith("steps["):  # a part of the agent's file
@@ -65,7 +67,7 @@ def _asked_for(name: str, error: ConfigError, *, by_option: bool) -> ConfigError
     agent, _, file = name.partition(":")
     if agent == "scripted" and file and not Path(file).exists():
         reason += f" (a relative path starts at the program's folder, {str(Path.cwd())!r})"
-    return ConfigError("--agent" if by_option else "SEER_AGENT", name, reason)
+    return ConfigError(where, name, reason)
 
 
 def check_approval(given: str | None) -> None:

@@ -161,7 +161,7 @@ def _check(program: Path, matrix: "Matrix", folder: Path, *, elsewhere: bool) ->
     check_approval(None)
     if not elsewhere:  # nodes of a cluster have packages, keys and models of their own
         for agent in matrix.agents or [None]:
-            check_agents(program, agent)
+            check_agents(program, agent, option="agents")
         with contextlib.chdir(program.absolute().parent):
             for model in filter(is_local_model, matrix.models):
                 own_folder(model)
@@ -247,6 +247,10 @@ def _tables(sweep: "SweepResult", summary: "Summary") -> None:
         for group in summary.groups
     ]
     table(["what", "n", "no result", "mean score", "95 % interval"], groups)
+    silent = sum(row["outcome"] == "done" and row["score"] is None for row in sweep.rows())
+    if silent:
+        cells = "1 cell has" if silent == 1 else f"{silent} cells have"
+        say(f"{cells} no score: report one with seer.sweeps.report(score=...) in the program")
     if summary.differences:
         rows = [
             (
