@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from seer.rpc.interface._budget import Budget, Meter
 from seer.rpc.server._callers import Caller, Results
-from seer.rpc.server._channel import Channel
 from seer.rpc.server._failures import uses_gpu
 from seer.rpc.server._gate import Gate
 from seer.rpc.server._gate_process import CloseInForks, prepare_process
+from seer.rpc.server._message_socket import MessageSocket
 from seer.rpc.server._process import FAILED_TO_LOAD, InterfaceProcess, load_or_tell
 
 from ._link import RAN, with_traceback
@@ -40,7 +40,7 @@ def serve_copy(
     *,
     epoch: str,
     shared: Shared,
-    channel: Channel,
+    to_supervisor: MessageSocket,
     front: socket.socket,
     places: dict[str, int],
     gpu: str | None,
@@ -51,23 +51,23 @@ def serve_copy(
         config: What is served.
         epoch: The id of this copy.
         shared: Memory that only this copy and the supervisor have.
-        channel: Messages to and from the supervisor.
-        front: This end of the channel to the front.
+        to_supervisor: Messages to and from the supervisor.
+        front: This end of the socket to the front.
         places: The numbers of the functions.
         gpu: The only GPU that it sees; None to see all GPUs of the machine.
     """
     prepare_process()
     if gpu is not None:
         os.environ[GPU_VARIABLE] = gpu
-    closing = CloseInForks(channel.fileno(), front.fileno())
-    interface = load_or_tell(config, channel)
+    closing = CloseInForks(to_supervisor.fileno(), front.fileno())
+    interface = load_or_tell(config, to_supervisor)
     if interface is None:
         return FAILED_TO_LOAD
-    process = CopyProcess(config, interface, epoch, shared, channel, places)
+    process = CopyProcess(config, interface, epoch, shared, to_supervisor, places)
     # A reload replaces it in the process. A reference here would keep the first module forever.
     del interface
     closing.loop = process.loop
-    process.serve_front(Channel(front))
+    process.serve_front(MessageSocket(front))
     return 0
 
 
@@ -111,7 +111,7 @@ class CopyProcess(InterfaceProcess):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments, gate_kind=CopyGate, caller_kind=_CopyCaller)
-        self._front: Channel | None = None
+        self._front: MessageSocket | None = None
         self._front_operations: dict[str, Callable[[Message], None]] = {
             "connect": self._front_connect,
             "cancel": self._front_cancel,
@@ -121,7 +121,7 @@ class CopyProcess(InterfaceProcess):
         self._early: dict[str, None] = {}
         """Calls that were cancelled before they arrived: both come over different sockets."""
 
-    def serve_front(self, front: Channel) -> None:
+    def serve_front(self, front: MessageSocket) -> None:
         """Serve until told to stop or until the supervisor is gone."""
         self._front = front
         self.loop.watch(front.fileno(), select.EPOLLIN, self._on_front)

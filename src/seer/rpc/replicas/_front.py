@@ -27,10 +27,10 @@ from ._forwarding import Forwarding
 
 if TYPE_CHECKING:
     from seer.rpc.server._calls import Call
-    from seer.rpc.server._channel import Channel
     from seer.rpc.server._config import ServerConfig
     from seer.rpc.server._connection import Connection
     from seer.rpc.server._gate_process import Message
+    from seer.rpc.server._message_socket import MessageSocket
     from seer.rpc.server._shared import Shared
     from seer.rpc.wire._http import Request
 
@@ -40,7 +40,7 @@ def serve_front(
     *,
     epoch: str,
     shared: Shared,
-    channel: Channel,
+    to_supervisor: MessageSocket,
     listeners: list[tuple[str, int, Budget, socket.socket]],
     places: dict[str, int],
     about: dict[str, Any],
@@ -51,14 +51,14 @@ def serve_front(
         config: What is served.
         epoch: The id of this process.
         shared: Holds the meters.
-        channel: Messages to and from the supervisor.
+        to_supervisor: Messages to and from the supervisor.
         listeners: Each caller's name, number, budget and listening socket.
         places: The numbers of the functions' meters.
         about: The schema and the warnings that a copy reported.
     """
     prepare_process()
     _raise_descriptors()
-    front = Front(config, epoch, shared, channel, places)
+    front = Front(config, epoch, shared, to_supervisor, places)
     front.expose(about)
     for name, index, budget, listener in listeners:
         front.callers.add(name, index, budget, listener)
@@ -99,10 +99,10 @@ class Front(GateProcess):
         config: ServerConfig,
         epoch: str,
         shared: Shared,
-        channel: Channel,
+        to_supervisor: MessageSocket,
         places: dict[str, int],
     ) -> None:
-        super().__init__(config, channel, places)
+        super().__init__(config, to_supervisor, places)
         self._operations |= {
             "copy": self._add_copy,
             "ended": self._end_copy,

@@ -1,4 +1,4 @@
-"""The front's side of a copy: its channel, its connections, and what its answers add to the wire.
+"""The front's side of a copy: its connections, its messages, and what its answers add to the wire.
 
 The front is the copy's only client. A `Link` carries one call at a time over the gate's own
 protocol. The front reads answers without blocking, passes on the chunks of a stream as they arrive,
@@ -15,7 +15,7 @@ from errno import ECONNRESET
 from typing import TYPE_CHECKING, Any
 
 from seer.rpc.client._responses import Response, ResponseReader
-from seer.rpc.server._channel import framed
+from seer.rpc.server._message_socket import framed
 from seer.rpc.server._socket import NonBlockingSocket
 from seer.rpc.wire._chunks import ChunkReader
 from seer.rpc.wire._descriptors import LOST, SPACE, close_all, received
@@ -257,10 +257,10 @@ def lane_of(entry: Entry) -> str:
 
 
 class _ToCopy(NonBlockingSocket):
-    """The front's end of the channel to a copy. The front must never wait for a copy."""
+    """The front's end of the message socket to a copy. The front must never wait for a copy."""
 
     def on_readable(self) -> None:
-        """Read the end of the channel; a copy sends nothing here."""
+        """Read the end of the stream; a copy sends nothing here."""
         try:
             if self.socket.recv(4096):
                 return
@@ -279,7 +279,7 @@ class CopyLink:
 
     Args:
         number: Its number, which no other copy has had.
-        end: The front's end of the channel to it.
+        end: The front's end of the message socket to it.
         loop: Watches the sockets.
         receiver: Gets the answers.
 
@@ -298,7 +298,7 @@ class CopyLink:
         self.draining = 0.0
         self._loop = loop
         self._receiver = receiver
-        self._channel = _ToCopy(end, loop)
+        self._to_copy = _ToCopy(end, loop)
         self._idle: dict[FrontCaller, list[Link]] = {}
         self._kept = 0
 
@@ -313,7 +313,7 @@ class CopyLink:
             OSError: No descriptor can be passed just now.
         """
         descriptors = [] if end is None else [end.detach()]
-        self._channel.send_parts([framed(message, len(descriptors))], descriptors)
+        self._to_copy.send_parts([framed(message, len(descriptors))], descriptors)
 
     def link_for(self, caller: FrontCaller) -> Link:
         """A connection for a call of this caller, which no other caller has used.
@@ -376,4 +376,4 @@ class CopyLink:
                 link.close()
         self._idle.clear()
         self._kept = 0
-        self._channel.close()
+        self._to_copy.close()

@@ -19,7 +19,7 @@ from seer.rpc.server._shared import Shared
 from seer.rpc.server._supervisor import Questions, Workers
 
 if TYPE_CHECKING:
-    from seer.rpc.server._channel import Channel
+    from seer.rpc.server._message_socket import MessageSocket
     from seer.rpc.server._poller import Poller
     from seer.rpc.server._supervisor import OnAnswer, Supervisor
 
@@ -34,7 +34,7 @@ class Copy:
         child: Its process.
         shared: The memory that it shares with the supervisor.
         gpu: The only GPU that it sees; None if it sees all GPUs of the machine.
-        front: The front's end of the channel between them, until the front has it.
+        front: The front's end of the socket between them, until the front has it.
         state: `starting`, `ready`, `draining` or `ending`.
         places: The numbers of its functions.
         failure: Why it could not load the interface, as data.
@@ -70,7 +70,7 @@ class Copy:
 
     def ask(self, message: dict[str, Any], answered: OnAnswer) -> None:
         """Ask the copy, and call `answered` with its answer."""
-        self.questions.ask(self.child.channel, message, answered)
+        self.questions.ask(self.child.socket, message, answered)
 
 
 MAX_REPLACED = 5
@@ -118,7 +118,7 @@ class Replicas(Workers):
             for _ in range(self.wanted):
                 self._start_copy()
 
-    def _run_front(self, channel: Channel, epoch: str) -> int:
+    def _run_front(self, to_supervisor: MessageSocket, epoch: str) -> int:
         """In the forked process of the front."""
         from ._front import serve_front
 
@@ -127,7 +127,7 @@ class Replicas(Workers):
             supervisor.config,
             epoch=epoch,
             shared=supervisor.shared,
-            channel=channel,
+            to_supervisor=to_supervisor,
             listeners=supervisor.listeners(),
             places=supervisor.places,
             about=self._about,
@@ -139,7 +139,7 @@ class Replicas(Workers):
         shared = Shared()
         front, theirs = socket.socketpair()
 
-        def run(channel: Channel, epoch: str) -> int:
+        def run(to_supervisor: MessageSocket, epoch: str) -> int:
             from ._copy import serve_copy
 
             front.close()
@@ -150,7 +150,7 @@ class Replicas(Workers):
                 supervisor.config,
                 epoch=epoch,
                 shared=shared,
-                channel=channel,
+                to_supervisor=to_supervisor,
                 front=theirs,
                 places=supervisor.places,
                 gpu=gpu,

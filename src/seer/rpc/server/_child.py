@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from seer.rpc.interface._budget import Budget, Meter, Tally
 
-from ._channel import Channel
+from ._message_socket import MessageSocket
 from ._shared import (
     FETCH_METER,
     FIRST_CALLER,
@@ -45,14 +45,14 @@ class Child:
     Attributes:
         epoch: Its id.
         pid: Its process id.
-        channel: Messages to and from it.
+        socket: Messages to and from it.
         stderr: The descriptor from which its standard error is read.
         killed_because: Why the supervisor killed it; empty if it did not.
         poisoned: The CUDA error after which it ended itself; empty if there was none.
     """
 
     def __init__(
-        self, epoch: str, run: Callable[[Channel, str], int], forget: Callable[[], None]
+        self, epoch: str, run: Callable[[MessageSocket, str], int], forget: Callable[[], None]
     ) -> None:
         self.epoch = epoch
         self.killed_because = ""
@@ -71,7 +71,7 @@ class Child:
                 forget()
                 os.dup2(write_end, 2)
                 os.close(write_end)
-                status = run(Channel(theirs), self.epoch)
+                status = run(MessageSocket(theirs), self.epoch)
             except BaseException:
                 import traceback
 
@@ -83,7 +83,7 @@ class Child:
         os.close(write_end)
         self.pid = pid
         self.pidfd = os.pidfd_open(pid)
-        self.channel = Channel(ours)
+        self.socket = MessageSocket(ours)
 
     def watch(
         self,
@@ -100,9 +100,9 @@ class Child:
         """
 
         def on_message(_events: int) -> None:
-            messages = self.channel.receive()
+            messages = self.socket.receive()
             if messages is None:
-                poller.unwatch(self.channel.fileno())
+                poller.unwatch(self.socket.fileno())
             else:
                 hear(messages)
 
@@ -111,13 +111,13 @@ class Child:
                 poller.unwatch(self.stderr)
 
         def on_exit(_events: int) -> None:
-            hear(self.channel.rest())
-            for fd in (self.pidfd, self.channel.fileno(), self.stderr):
+            hear(self.socket.rest())
+            for fd in (self.pidfd, self.socket.fileno(), self.stderr):
                 poller.unwatch(fd)
             ended()
 
         poller.watch(self.pidfd, select.EPOLLIN, on_exit)
-        poller.watch(self.channel.fileno(), select.EPOLLIN, on_message)
+        poller.watch(self.socket.fileno(), select.EPOLLIN, on_message)
         poller.watch(self.stderr, select.EPOLLIN, on_stderr)
 
     def check(self, shared: Shared, now: float) -> None:
@@ -179,7 +179,7 @@ class Child:
         """In another forked process: close the supervisor's descriptors of this one."""
         os.close(self.pidfd)
         os.close(self.stderr)
-        self.channel.close()
+        self.socket.close()
 
     def reap(self) -> str:
         """Wait for its end, close its descriptors, and return how it ended, in words."""
@@ -187,7 +187,7 @@ class Child:
         self._drain_stderr()
         os.close(self.pidfd)
         os.close(self.stderr)
-        self.channel.close()
+        self.socket.close()
         if self.poisoned:
             return f"a CUDA error made the process unusable: {self.poisoned}"
         if self.killed_because:

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from seer.rpc.wire._memory import Spares
 
     from ._callers import Callers
-    from ._channel import Channel
     from ._config import ServerConfig
     from ._gate import Gate
     from ._loop import Loop
+    from ._message_socket import MessageSocket
     from ._recorder import Recorder
 
     Message = dict[str, Any]
@@ -65,9 +65,11 @@ class GateProcess:
     callers: Callers
     loop: Loop
 
-    def __init__(self, config: ServerConfig, channel: Channel, places: dict[str, int]) -> None:
+    def __init__(
+        self, config: ServerConfig, to_supervisor: MessageSocket, places: dict[str, int]
+    ) -> None:
         self._config = config
-        self._channel = channel
+        self._to_supervisor = to_supervisor
         self._places = places
         self._recorder: Recorder | None = None
         self._operations: dict[str, Callable[[Message], None]] = {
@@ -141,23 +143,23 @@ class GateProcess:
 
     def _tell(self, message: dict[str, Any]) -> None:
         try:
-            self._channel.send(message)
+            self._to_supervisor.send(message)
         except OSError:
             self.loop.stop()
 
     def _serve(self, ready: dict[str, Any]) -> None:
         """Send `ready`, and serve until told to stop or until the supervisor is gone."""
-        self.loop.watch(self._channel.fileno(), select.EPOLLIN, self._on_channel)
+        self.loop.watch(self._to_supervisor.fileno(), select.EPOLLIN, self._on_message)
         # What is loaded now stays, so the collector need not look at it with every sweep.
         gc.collect()
         gc.freeze()
-        self._channel.send(ready)
+        self._to_supervisor.send(ready)
         self.loop.run()
 
     # --- messages of the supervisor ----------------------------------------------------------
 
-    def _on_channel(self, _events: int) -> None:
-        messages = self._channel.receive()
+    def _on_message(self, _events: int) -> None:
+        messages = self._to_supervisor.receive()
         if messages is None:
             # The supervisor is gone, so nobody needs this process.
             os._exit(0)

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
     from ._async import AsyncLane
     from ._batch import Gather
-    from ._channel import Channel
     from ._config import ServerConfig
     from ._gate_process import Message
+    from ._message_socket import MessageSocket
 
 PATIENCE, MOST_PATIENCE = 0.5, 60.0
 """Seconds between two checks whether calls still run the code of a replaced module."""
@@ -50,17 +50,19 @@ def serve(
     *,
     epoch: str,
     shared: Shared,
-    channel: Channel,
+    to_supervisor: MessageSocket,
     listeners: list[tuple[str, int, Budget, socket.socket]],
     places: dict[str, int],
 ) -> int:
     """Load the interface, serve it, and return the process's exit code."""
     prepare_process()
-    closing = CloseInForks(channel.fileno(), *(listener.fileno() for *_, listener in listeners))
-    interface = load_or_tell(config, channel)
+    closing = CloseInForks(
+        to_supervisor.fileno(), *(listener.fileno() for *_, listener in listeners)
+    )
+    interface = load_or_tell(config, to_supervisor)
     if interface is None:
         return FAILED_TO_LOAD
-    process = InterfaceProcess(config, interface, epoch, shared, channel, places)
+    process = InterfaceProcess(config, interface, epoch, shared, to_supervisor, places)
     # A reload replaces it in the process. A reference here would keep the first module forever.
     del interface
     closing.loop = process.loop
@@ -70,7 +72,7 @@ def serve(
     return 0
 
 
-def load_or_tell(config: ServerConfig, channel: Channel) -> Interface | None:
+def load_or_tell(config: ServerConfig, to_supervisor: MessageSocket) -> Interface | None:
     """Load the interface file. If it cannot be served, tell the supervisor and return None."""
     try:
         return load(
@@ -81,7 +83,7 @@ def load_or_tell(config: ServerConfig, channel: Channel) -> Interface | None:
             blind=config.blind,
         )
     except ServeError as error:
-        channel.send({"op": "failed", **describe(error)})
+        to_supervisor.send({"op": "failed", **describe(error)})
         return None
 
 
@@ -107,13 +109,13 @@ class InterfaceProcess(GateProcess):
         interface: Interface,
         epoch: str,
         shared: Shared,
-        channel: Channel,
+        to_supervisor: MessageSocket,
         places: dict[str, int],
         *,
         gate_kind: type[Gate] = Gate,
         caller_kind: type[Caller] = Caller,
     ) -> None:
-        super().__init__(config, channel, places)
+        super().__init__(config, to_supervisor, places)
         self._operations["reload"] = lambda message: self._queue.put(
             "reload", lambda: self._reload(message)
         )

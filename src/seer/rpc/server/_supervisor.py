@@ -30,8 +30,8 @@ from ._shared import FIRST_CALLER, METERS, Shared
 if TYPE_CHECKING:
     from seer.rpc.interface._budget import Budget
 
-    from ._channel import Channel
     from ._config import CallerConfig, ServerConfig
+    from ._message_socket import MessageSocket
 
     OnAnswer = Callable[[dict[str, Any]], None]
 
@@ -92,7 +92,7 @@ class OneProcess(Workers):
         """Fork the process."""
         self._supervisor.fork(self._run)
 
-    def _run(self, channel: Channel, epoch: str) -> int:
+    def _run(self, to_supervisor: MessageSocket, epoch: str) -> int:
         """In the forked process."""
         from ._process import serve
 
@@ -101,7 +101,7 @@ class OneProcess(Workers):
             supervisor.config,
             epoch=epoch,
             shared=supervisor.shared,
-            channel=channel,
+            to_supervisor=to_supervisor,
             listeners=supervisor.listeners(),
             places=supervisor.places,
         )
@@ -223,7 +223,7 @@ class Supervisor:
         self._recent.started(time.monotonic())
         self.workers.start()
 
-    def fork(self, run: Callable[[Channel, str], int]) -> None:
+    def fork(self, run: Callable[[MessageSocket, str], int]) -> None:
         """Start the process that has the callers' sockets; it calls `run`."""
         self.child = child = Child(self.epoch, run, self.forget)
         child.watch(
@@ -397,7 +397,7 @@ class Supervisor:
         if child is None:
             answered({"error": {"message": f"the interface is not running: {self.explained}"}})
             return
-        self._questions.ask(child.channel, message, answered, descriptors)
+        self._questions.ask(child.socket, message, answered, descriptors)
 
     def _answer(self, connection: HttpConnection, request: Request, caller: str) -> None:
         if self.state in ("dead", "failed"):
@@ -426,17 +426,17 @@ class Questions:
 
     def ask(
         self,
-        channel: Channel,
+        to_process: MessageSocket,
         message: dict[str, Any],
         answered: OnAnswer,
         descriptors: list[int] | None = None,
     ) -> None:
-        """Ask the process behind `channel`; `answered` gets its answer, or an error."""
+        """Ask a process; `answered` gets its answer, or an error."""
         self._number += 1
         self._asked[self._number] = answered
         message = {**message, "n": self._number}
         try:
-            channel.send(message, descriptors)
+            to_process.send(message, descriptors)
         except OSError as error:
             del self._asked[self._number]
             if error.errno in CANNOT_PASS:

@@ -17,12 +17,12 @@ PATIENCE = 1.0
 
 
 def framed(message: dict[str, Any], descriptors: int) -> bytes:
-    """A message as a channel carries it, with the number of descriptors that travel with it."""
+    """A message as a socket carries it, with the number of descriptors that travel with it."""
     text = json.dumps({**message, "descriptors": descriptors} if descriptors else message).encode()
     return _LENGTH.pack(len(text)) + text
 
 
-class Channel:
+class MessageSocket:
     """One end of a socket pair. Both ends trust each other."""
 
     def __init__(self, end: socket.socket) -> None:
