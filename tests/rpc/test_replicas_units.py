@@ -8,8 +8,8 @@ import pytest
 
 from seer.rpc.interface._budget import Budget, Meter
 from seer.rpc.replicas._calls import FrontCall, FrontCaller
+from seer.rpc.replicas._copy_client import CopyClient, RunReader
 from seer.rpc.replicas._dispatch import ANYWHERE, WaitingCalls
-from seer.rpc.replicas._link import CopyLink, RunReader
 from seer.rpc.replicas._supervision import least_used, visible_gpus
 from seer.rpc.server._calls import DONE, QUEUED
 from seer.rpc.server._config import MAX_REPLICAS, ServerConfig
@@ -121,7 +121,7 @@ def test_a_new_copy_gets_the_gpu_with_the_fewest_copies() -> None:
 
 def test_handles_are_learned_from_answers_and_found_in_arguments() -> None:
     told: list[dict[str, Any]] = []
-    copy = cast("CopyLink", SimpleNamespace(tell=told.append))
+    copy = cast("CopyClient", SimpleNamespace(tell=told.append))
     places = caller("g").places
     one, two = "a" * 32, "b" * 32
     places.learn(b'{"result":[{"$seer":"handle","id":"%s","type":"int"}]}' % one.encode(), copy)
@@ -137,7 +137,7 @@ def test_handles_are_learned_from_answers_and_found_in_arguments() -> None:
 
 
 def test_text_that_looks_like_a_handle_is_none() -> None:
-    copy = cast("CopyLink", SimpleNamespace())
+    copy = cast("CopyClient", SimpleNamespace())
     places = caller("g").places
     places.learn(b'{"result":"{\\"$seer\\":\\"handle\\",\\"id\\":\\"%s\\"}"}' % (b"a" * 32), copy)
     assert places.at(copy) == 0

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from seer.rpc.interface._budget import Meter
     from seer.rpc.wire._http import Request
 
-    from ._link import CopyLink, Link
+    from ._copy_client import CopyClient, CopyConnection
 
 # The front does not parse bodies. Both patterns are exact: quotes inside a JSON string are escaped.
 _GIVEN = re.compile(rb'"\$seer": ?"handle", ?"id": ?"([0-9a-f]{32})"')
@@ -38,17 +38,17 @@ class HandlePlaces(HandleTable):
         super().__init__(room)
         self._name = name
 
-    def learn(self, text: bytes | memoryview, copy: CopyLink) -> None:
+    def learn(self, text: bytes | memoryview, copy: CopyClient) -> None:
         """Note the handles that a copy's answer gives to the caller."""
         for found in _GIVEN.finditer(text):
             self._values[found[1].decode()] = Handle(copy)
 
-    def where(self, identifier: str) -> CopyLink | None:
+    def where(self, identifier: str) -> CopyClient | None:
         """The copy that has a handle's value; None if the caller has no such handle."""
         known = self._values.get(identifier)
         return None if known is None else known.value
 
-    def named_in(self, body: bytes | bytearray | memoryview) -> CopyLink | None:
+    def named_in(self, body: bytes | bytearray | memoryview) -> CopyClient | None:
         """The copy that has the first handle in these arguments; None if they have no handle."""
         if not self._values:
             return None
@@ -58,11 +58,11 @@ class HandlePlaces(HandleTable):
                 return known.value
         return None
 
-    def at(self, copy: CopyLink) -> int:
+    def at(self, copy: CopyClient) -> int:
         """How many handles are at this copy."""
         return sum(handle.value is copy for handle in self._values.values())
 
-    def forget(self, copy: CopyLink) -> None:
+    def forget(self, copy: CopyClient) -> None:
         """Forget the handles at a copy that has ended."""
         self._values = {k: h for k, h in self._values.items() if h.value is not copy}
 
@@ -92,10 +92,10 @@ class FrontCaller(Caller):
     def __init__(self, name: str, index: int, meter: Meter) -> None:
         super().__init__(name, index, meter)
         self.handles = self.places = HandlePlaces(name, self.room)
-        self.home: CopyLink | None = None
+        self.home: CopyClient | None = None
         self.lost = ""
         self.turn = 0
-        self.running: dict[CopyLink, int] = {}
+        self.running: dict[CopyClient, int] = {}
         self.gone = False
 
 
@@ -109,7 +109,7 @@ class FrontCall(Call):
         bound: Whether only one copy can run it.
         tries: How often it was handed to a copy.
         at: The copy that has it.
-        link: The connection to that copy.
+        copy_connection: The connection to that copy.
         number: Its id on that connection.
     """
 
@@ -117,8 +117,8 @@ class FrontCall(Call):
     headers = b""
     bound = False
     tries = 0
-    at: CopyLink | None = None
-    link: Link | None = None
+    at: CopyClient | None = None
+    copy_connection: CopyConnection | None = None
     number = 0
 
     def __init__(self, *arguments: Any) -> None:

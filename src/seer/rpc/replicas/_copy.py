@@ -21,7 +21,7 @@ from seer.rpc.server._gate_process import CloseInForks, prepare_process
 from seer.rpc.server._message_socket import MessageSocket
 from seer.rpc.server._process import FAILED_TO_LOAD, InterfaceProcess, load_or_tell
 
-from ._link import RAN, with_traceback
+from ._copy_client import RAN, with_traceback
 
 if TYPE_CHECKING:
     from seer.rpc.interface._schema import Function

@@ -30,7 +30,7 @@ from seer.rpc.server._calls import DONE, QUEUED
 from seer.rpc.server._lanes import FairQueue
 
 from ._calls import FrontCall, FrontCaller
-from ._link import CopyLink, Link, lane_of
+from ._copy_client import CopyClient, CopyConnection, lane_of
 
 if TYPE_CHECKING:
     import socket
@@ -128,7 +128,7 @@ class Dispatch:
     ) -> None:
         self._forwarding = forwarding
         self._loop = loop
-        self._copies: dict[int, CopyLink] = {}
+        self._copies: dict[int, CopyClient] = {}
         self._waiting: dict[str, WaitingCalls] = {}
         self._homeless: list[FrontCall] = []
         """Calls that need a home while there is no copy for it."""
@@ -176,14 +176,14 @@ class Dispatch:
         if waiting is not None:
             waiting.discard(call)
 
-    def _place(self, call: FrontCall, caller: FrontCaller) -> CopyLink | None:
+    def _place(self, call: FrontCall, caller: FrontCaller) -> CopyClient | None:
         """The copy for a call that only one copy can run; else None.
 
         None with `call.bound` means that the call cannot run now: it waits for a home, or it was
         refused.
         """
         call.bound = False
-        found: CopyLink | None
+        found: CopyClient | None
         if call.target:
             found = caller.places.where(call.target)
             if found is None:
@@ -211,7 +211,7 @@ class Dispatch:
                 self._homeless.append(call)
         return found
 
-    def _home_of(self, caller: FrontCaller) -> CopyLink | None:
+    def _home_of(self, caller: FrontCaller) -> CopyClient | None:
         """The copy that is a caller's home; it is chosen at the first call that needs one."""
         if caller.home is None:
             lived = dict.fromkeys(self._copies.values(), 0)
@@ -226,10 +226,10 @@ class Dispatch:
     def _callers(self) -> list[FrontCaller]:
         return [g for g in self._forwarding.gate.callers.values() if isinstance(g, FrontCaller)]
 
-    def _hand_over(self, call: FrontCall, copy: CopyLink) -> None:
+    def _hand_over(self, call: FrontCall, copy: CopyClient) -> None:
         caller = call.caller
         try:
-            link = copy.link_for(caller)
+            connection = copy.connection_for(caller)
         except OSError as error:
             words = f"no connection to a copy could be made: {error.strerror}; make fewer calls"
             self._forwarding.gate.refuse_call(call, GateBusyError(words))
@@ -237,28 +237,28 @@ class Dispatch:
         try:
             caller.check_unread()
         except GateBusyError as error:
-            copy.keep(link)
+            copy.keep(connection)
             self._forwarding.gate.refuse_call(call, error)
             return
         forwarding = self._forwarding
         if not forwarding.begin(call, forwarding.marks.try_take(), self):
-            copy.keep(link)
+            copy.keep(connection)
             return
         caller.turn = copy.used = next(self._turns)
         key = lane_of(call.entry)
         copy.busy[key] = copy.busy.get(key, 0) + 1
         copy.calls.add(call)
         caller.running[copy] = caller.running.get(copy, 0) + 1
-        link.call = call
+        connection.call = call
         call.copy = copy.number
-        call.at, call.link = copy, link
+        call.at, call.copy_connection = copy, connection
         call.tries += 1
         call.number = next(self._numbers)
         try:
-            self._forwarding.send(call, link)
+            self._forwarding.send(call, connection)
         except OSError as error:
-            link.call = None
-            link.close()
+            connection.call = None
+            connection.close()
             self._release(call)
             call.requeue()
             words = f"arrays cannot be passed to a copy just now: {error.strerror}; try again"
@@ -270,7 +270,7 @@ class Dispatch:
             message = {"op": "cancel", "caller": call.owner.name, "call": str(call.number)}
             call.at.tell(message)
 
-    def _release(self, call: FrontCall) -> CopyLink | None:
+    def _release(self, call: FrontCall) -> CopyClient | None:
         """Note that a copy no longer has a call, and return the copy."""
         caller = call.caller
         copy = call.at
@@ -288,7 +288,7 @@ class Dispatch:
                 copy.forget_caller(caller)
         return copy
 
-    def _hand_over_waiting(self, copy: CopyLink, lane: str) -> None:
+    def _hand_over_waiting(self, copy: CopyClient, lane: str) -> None:
         """Give waiting calls to a copy while it has room."""
         waiting = self._waiting.get(lane)
         if waiting is None or self._copies.get(copy.number) is not copy:
@@ -299,76 +299,76 @@ class Dispatch:
                 return
             self._hand_over(call, copy)
 
-    # --- answers (a link's receiver) ---------------------------------------------------------
+    # --- answers (a connection's receiver) ---------------------------------------------------
 
-    def answered(self, link: Link, response: Response) -> None:
+    def answered(self, connection: CopyConnection, response: Response) -> None:
         """Handle a copy's answer."""
-        call = link.call
+        call = connection.call
         if call is None:
-            link.close()
+            connection.close()
             return
         copy = call.at
         if copy is not None:
             call.caller.places.learn(response.text, copy)
         if response.streamed:
-            self._forwarding.note_run(call, link)
-            link.stream_on()
+            self._forwarding.note_run(call, connection)
+            connection.stream_on()
             return
-        link.call = None
-        self._forwarding.note_run(call, link)
+        connection.call = None
+        self._forwarding.note_run(call, connection)
         # The copy gets its next call before the caller gets this answer, so that it does not idle.
         self._vacate(call)
 
         def done() -> None:
-            link.release(response)
-            self._return_link(link, None if response.close else copy)
+            connection.release(response)
+            self._return_connection(connection, None if response.close else copy)
 
-        self._forwarding.ended(call, response, link.lend(response), done)
+        self._forwarding.ended(call, response, connection.lend(response), done)
 
-    def streamed(self, link: Link, chunk: bytes | None) -> None:
+    def streamed(self, connection: CopyConnection, chunk: bytes | None) -> None:
         """Handle a chunk of a streamed answer; None for its end."""
-        call = link.call
+        call = connection.call
         if call is None:
-            link.close()
+            connection.close()
             return
         copy = call.at
         if chunk is not None:
             if copy is not None:
                 call.caller.places.learn(chunk, copy)
             try:
-                self._forwarding.chunk(call, link, chunk)
+                self._forwarding.chunk(call, connection, chunk)
             except CallCancelledError as error:
-                self._cut(link, error)
+                self._cut(connection, error)
             return
         self._vacate(call)
         self._forwarding.end_stream(call)
-        self._return_link(link, copy)
+        self._return_connection(connection, copy)
 
     def _look_at_streams(self) -> None:
         """Check whether callers have read from streams that wait for them."""
-        for link in list(self._forwarding.held):
+        for connection in list(self._forwarding.held):
             try:
-                self._forwarding.look_at(link)
+                self._forwarding.look_at(connection)
             except CallCancelledError as error:
-                self._cut(link, error)
+                self._cut(connection, error)
 
-    def _cut(self, link: Link, error: CallCancelledError) -> None:
-        """End a stream whose caller reads too slowly; closing the link stops its copy."""
-        call, link.call = link.call, None
-        link.close()
+    def _cut(self, connection: CopyConnection, error: CallCancelledError) -> None:
+        """End a stream whose caller reads too slowly; closing the connection stops its copy."""
+        call, connection.call = connection.call, None
+        connection.close()
         if call is not None:
             seconds = _monotonic() - call.started_at
             self._vacate(call)
             self._forwarding.fail(call, error, seconds)
 
-    def broken(self, link: Link) -> None:
+    def broken(self, connection: CopyConnection) -> None:
         """Handle a lost connection. Most likely its copy has ended, and the supervisor says so."""
-        call = link.call
+        call = connection.call
         if call is None:
             for copy in self._copies.values():
-                copy.forget_link(link)
+                copy.forget_connection(connection)
             return
-        link.call = None
+        connection.call = None
         until = _monotonic() + UNEXPLAINED
         self._orphans[call] = until
         self._loop.wake_by(until)
@@ -381,18 +381,18 @@ class Dispatch:
                 self._continue_draining(copy, _monotonic())
             self._hand_over_waiting(copy, lane_of(call.entry))
 
-    def _return_link(self, link: Link, copy: CopyLink | None) -> None:
-        link.call = None
+    def _return_connection(self, connection: CopyConnection, copy: CopyClient | None) -> None:
+        connection.call = None
         if copy is None or self._copies.get(copy.number) is not copy:
-            link.close()
+            connection.close()
         else:
-            copy.keep(link)
+            copy.keep(connection)
 
     # --- copies that come and go -------------------------------------------------------------
 
     def add(self, number: int, end: socket.socket) -> None:
         """Use a copy that is ready."""
-        copy = CopyLink(number, end, self._loop, self)
+        copy = CopyClient(number, end, self._loop, self)
         self._copies[number] = copy
         homeless, self._homeless = self._homeless, []
         for call in homeless:
@@ -407,27 +407,31 @@ class Dispatch:
         if copy is None:
             return
         for call in list(copy.calls):
-            if call.link is not None:
+            if call.copy_connection is not None:
                 # Its answer may still be in the socket.
-                call.link.drain()
+                call.copy_connection.drain()
         words = f"copy {number} of the interface has ended: {why}"
         self._move(copy, words, self._lose(copy, words))
         copy.close()
 
-    def _lose(self, copy: CopyLink, why: str) -> set[FrontCaller]:
+    def _lose(self, copy: CopyClient, why: str) -> set[FrontCaller]:
         """End the calls that a copy had, and return the callers that this tells about its end."""
         told: set[FrontCaller] = set()
         now = _monotonic()
         for call in list(copy.calls):
             caller = call.caller
             self._release(call)
-            if call.link is not None:
-                call.link.call = None
-                call.link.close()
+            if call.copy_connection is not None:
+                call.copy_connection.call = None
+                call.copy_connection.close()
             seconds = now - call.started_at
             if call.cause:
                 self._forwarding.fail(call, call.stop_error(now), seconds)
-            elif call.link is not None and call.link.unread and not call.streaming:
+            elif (
+                call.copy_connection is not None
+                and call.copy_connection.unread
+                and not call.streaming
+            ):
                 # The copy has not read it, so it waits again as if it had never been sent.
                 call.requeue()
                 if call.bound:
@@ -464,7 +468,7 @@ class Dispatch:
             caller.lost = kept
             self._forwarding.gate.note_waiting(call)
 
-    def _move(self, copy: CopyLink, why: str, told: set[FrontCaller]) -> None:
+    def _move(self, copy: CopyClient, why: str, told: set[FrontCaller]) -> None:
         """Forget the homes and handles at a copy that has ended; refuse the calls that waited."""
         waited = [call for w in self._waiting.values() for call in w.empty(copy.number)]
         for caller in self._callers():
@@ -495,7 +499,7 @@ class Dispatch:
             self._continue_draining(copy, now)
         return [copy.number for copy in going]
 
-    def _continue_draining(self, copy: CopyLink, now: float) -> None:
+    def _continue_draining(self, copy: CopyClient, now: float) -> None:
         """Move callers away from a copy that is drained; close it when none is left."""
         late = now >= copy.draining + self._grace
         for caller in self._callers():
@@ -515,7 +519,7 @@ class Dispatch:
             copy.close()
             self._drained(copy.number)
 
-    def _resubmit_waiting(self, copy: CopyLink) -> None:
+    def _resubmit_waiting(self, copy: CopyClient) -> None:
         """Submit the calls that waited for a copy again; their callers have new homes."""
         for waiting in self._waiting.values():
             for call in waiting.empty(copy.number):

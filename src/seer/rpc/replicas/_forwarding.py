@@ -20,7 +20,7 @@ from seer.rpc.server._replies import Reply
 from seer.rpc.server._streams import LOOK_AGAIN, MAX_UNSENT, STREAM_END, Pace
 from seer.rpc.wire._descriptors import duplicates
 
-from ._link import Link, split_error
+from ._copy_client import CopyConnection, split_error
 
 if TYPE_CHECKING:
     from seer.rpc.client._responses import Response
@@ -39,14 +39,14 @@ class Forwarding(Executor):
     """Begins and finishes calls that copies run.
 
     Attributes:
-        held: Links that are not read until their callers have read more of their streams.
+        held: Connections that are not read until their callers have read more of their streams.
     """
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
         # A function that does not stop in time costs its copy, which has its own marks. The front,
         # which serves all callers, must not be killed because of one function.
         super().__init__(*arguments, **more, kills=False)
-        self.held: dict[Link, Pace] = {}
+        self.held: dict[CopyConnection, Pace] = {}
         self._gpu = False
         self._work: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._started = False
@@ -56,8 +56,8 @@ class Forwarding(Executor):
     def _uses_gpu(self) -> bool:
         return self._gpu
 
-    def send(self, call: FrontCall, link: Link) -> None:
-        """Send a call to the copy at the other end of `link`.
+    def send(self, call: FrontCall, connection: CopyConnection) -> None:
+        """Send a call to the copy at the other end of `connection`.
 
         Raises:
             OSError: Its descriptors cannot be passed just now.
@@ -73,7 +73,7 @@ class Forwarding(Executor):
             % (
                 path,
                 b"seer-accept: %s\r\n" % accept if call.frames else b"",
-                link.take_released(),
+                connection.take_released(),
                 call.headers,
                 call.number,
                 len(body),
@@ -82,11 +82,11 @@ class Forwarding(Executor):
         if isinstance(body, memoryview):
             body = bytes(body)
         parts = [head + body] if len(body) <= 65536 else [head, body]
-        link.send_parts(parts, duplicates(call.memfds))
+        connection.send_parts(parts, duplicates(call.memfds))
 
-    def note_run(self, call: FrontCall, link: Link) -> None:
+    def note_run(self, call: FrontCall, connection: CopyConnection) -> None:
         """Note how a call ran, as its copy says."""
-        reader = link.reader
+        reader = connection.reader
         call.ran = max(reader.seconds, 0.0)
         call.gpu = reader.gpu
         call.batch = reader.batch
@@ -174,7 +174,7 @@ class Forwarding(Executor):
 
     # --- streams -----------------------------------------------------------------------------
 
-    def chunk(self, call: FrontCall, link: Link, chunk: bytes) -> None:
+    def chunk(self, call: FrontCall, connection: CopyConnection, chunk: bytes) -> None:
         """Pass on an item, or keep the last line.
 
         Raises:
@@ -197,8 +197,8 @@ class Forwarding(Executor):
             self.gate.stop_call(call, "budget")
             return
         if call.connections and call.connections[0].unsent > MAX_UNSENT:
-            self.held[link] = Pace(call, self.gate)
-            self.look_at(link)
+            self.held[connection] = Pace(call, self.gate)
+            self.look_at(connection)
 
     def end_stream(self, call: FrontCall) -> None:
         """Finish a call whose stream is over."""
@@ -207,15 +207,15 @@ class Forwarding(Executor):
         reply = self._stopped(call, reply.outcome, now) or reply
         self.finish(call, reply, now)
 
-    def look_at(self, link: Link) -> None:
+    def look_at(self, connection: CopyConnection) -> None:
         """Continue to read a stream if its caller has read enough; else check again later.
 
         Raises:
             CallCancelledError: The caller reads too slowly.
         """
-        pace = self.held.pop(link)
-        waits = link.call is not None and pace.must_wait() is not None
-        link.pause(waits)
+        pace = self.held.pop(connection)
+        waits = connection.call is not None and pace.must_wait() is not None
+        connection.pause(waits)
         if waits:
-            self.held[link] = pace
+            self.held[connection] = pace
             self.gate.loop.wake_by(_monotonic() + LOOK_AGAIN)

@@ -1,9 +1,9 @@
 """The front's side of a copy: its connections, its messages, and what its answers add to the wire.
 
-The front is the copy's only client. A `Link` carries one call at a time over the gate's own
-protocol. The front reads answers without blocking, passes on the chunks of a stream as they arrive,
-and stops reading while the caller does not read them. Each answer of a copy also tells how the call
-ran, and has the whole traceback for the record.
+The front is the copy's only client. A `CopyConnection` carries one call at a time over the gate's
+own protocol. The front reads answers without blocking, passes on the chunks of a stream as they
+arrive, and stops reading while the caller does not read them. Each answer of a copy also tells how
+the call ran, and has the whole traceback for the record.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ class SlotPart(RemoteBuffer):
             done += got
 
 
-class Link(NonBlockingSocket):
-    """One connection.
+class CopyConnection(NonBlockingSocket):
+    """One connection to a copy.
 
     Attributes:
         caller: The caller whose calls it carries.
@@ -274,8 +274,8 @@ class _ToCopy(NonBlockingSocket):
         """Do nothing if a connection could not be passed: the front's end of it is closed then."""
 
 
-class CopyLink:
-    """A copy.
+class CopyClient:
+    """A copy, as the front sees it.
 
     Args:
         number: Its number, which no other copy has had.
@@ -299,8 +299,8 @@ class CopyLink:
         self._loop = loop
         self._receiver = receiver
         self._to_copy = _ToCopy(end, loop)
-        self._idle: dict[FrontCaller, list[Link]] = {}
-        self._kept = 0
+        self._idle: dict[FrontCaller, list[CopyConnection]] = {}
+        self._idle_count = 0
 
     def has_room(self, entry: Entry) -> bool:
         """Whether it can run one more call of this function."""
@@ -315,65 +315,65 @@ class CopyLink:
         descriptors = [] if end is None else [end.detach()]
         self._to_copy.send_parts([framed(message, len(descriptors))], descriptors)
 
-    def link_for(self, caller: FrontCaller) -> Link:
+    def connection_for(self, caller: FrontCaller) -> CopyConnection:
         """A connection for a call of this caller, which no other caller has used.
 
         Raises:
             OSError: There are too many open descriptors, or none can be passed just now.
         """
-        links = self._idle.get(caller)
-        if links:
-            link = links.pop()
-            self._take_one(caller, links)
-            return link
+        connections = self._idle.get(caller)
+        if connections:
+            connection = connections.pop()
+            self._take_one(caller, connections)
+            return connection
         ours, theirs = socket.socketpair()
         try:
             self.tell({"op": "connect", "caller": caller.name, "index": caller.index}, theirs)
         except OSError:
             ours.close()
             raise
-        return Link(ours, self._loop, caller, self._receiver)
+        return CopyConnection(ours, self._loop, caller, self._receiver)
 
-    def keep(self, link: Link) -> None:
+    def keep(self, connection: CopyConnection) -> None:
         """Keep a connection for the next call; the least recently used ones are closed."""
-        if link.closed or link.unsent or link.caller.gone:
-            link.close()
+        if connection.closed or connection.unsent or connection.caller.gone:
+            connection.close()
             return
         # Callers are in the order in which their connections were last used.
-        links = self._idle.pop(link.caller, [])
-        self._idle[link.caller] = links
-        links.append(link)
-        self._kept += 1
-        while self._kept > MAX_IDLE:
+        connections = self._idle.pop(connection.caller, [])
+        self._idle[connection.caller] = connections
+        connections.append(connection)
+        self._idle_count += 1
+        while self._idle_count > MAX_IDLE:
             caller, oldest = next(iter(self._idle.items()))
             oldest.pop(0).close()
             self._take_one(caller, oldest)
 
-    def _take_one(self, caller: FrontCaller, links: list[Link]) -> None:
+    def _take_one(self, caller: FrontCaller, connections: list[CopyConnection]) -> None:
         """Note that a connection of a caller is no longer idle."""
-        self._kept -= 1
-        if not links:
+        self._idle_count -= 1
+        if not connections:
             del self._idle[caller]
 
-    def forget_link(self, link: Link) -> None:
+    def forget_connection(self, connection: CopyConnection) -> None:
         """Drop an idle connection that was lost."""
-        links = self._idle.get(link.caller, [])
-        if link in links:
-            links.remove(link)
-            self._take_one(link.caller, links)
+        connections = self._idle.get(connection.caller, [])
+        if connection in connections:
+            connections.remove(connection)
+            self._take_one(connection.caller, connections)
 
     def forget_caller(self, caller: FrontCaller) -> None:
         """Tell the copy to forget a caller that was removed and has no running call there."""
-        for link in list(self._idle.get(caller, ())):
-            self.forget_link(link)
-            link.close()
+        for connection in list(self._idle.get(caller, ())):
+            self.forget_connection(connection)
+            connection.close()
         self.tell({"op": "remove", "caller": caller.name})
 
     def close(self) -> None:
         """Close all connections to it."""
-        for links in self._idle.values():
-            for link in links:
-                link.close()
+        for connections in self._idle.values():
+            for connection in connections:
+                connection.close()
         self._idle.clear()
-        self._kept = 0
+        self._idle_count = 0
         self._to_copy.close()
