@@ -348,7 +348,7 @@ def slow_gate(
     signs: int,
 ) -> Generator[Gate]:
     """A client that takes a gate for dead after 2 s, and a gate that `answer` is for it."""
-    monkeypatch.setattr("seer.rpc.client._link.SILENCE", 2.0)
+    monkeypatch.setattr("seer.rpc.client._transport.SILENCE", 2.0)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(folder / "s"))
         listener.listen()
@@ -610,8 +610,8 @@ def test_a_stream_that_breaks_off_at_a_mute_gate_ends_soon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with slow_gate(tmp_path, monkeypatch, break_off, 0) as gate:
-        monkeypatch.setattr("seer.rpc.client._link.SILENCE", 600.0)
-        monkeypatch.setattr("seer.rpc.client._link.ASK", 0.1)
+        monkeypatch.setattr("seer.rpc.client._transport.SILENCE", 600.0)
+        monkeypatch.setattr("seer.rpc.client._transport.ASK", 0.1)
         monkeypatch.setattr("seer.rpc.client._attempts.MARGIN", 0.1)
         items = gate.stream("hours", ())
         assert next(items) == 1

@@ -17,9 +17,9 @@ from ..wire._protocol import WireError
 from ._connection import Connection
 from ._drive import adrive, drive
 from ._handles import Handle, write_index
-from ._link import Link
 from ._remote import error_from
 from ._requests import Arguments
+from ._transport import Transport
 
 if TYPE_CHECKING:
     from ._drive import Steps
@@ -36,7 +36,7 @@ def connect(name: str, address: str | None = None) -> Gate:
     return Gate(name, address)
 
 
-class Gate(Link):
+class Gate(Transport):
     """One interface: its functions, budget, schema and handles.
 
     Attributes:

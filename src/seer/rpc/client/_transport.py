@@ -1,8 +1,8 @@
-"""The link to a gate: its connections, the interface's epoch, and the exchange of a call.
+"""The transport to a gate: its connections, the interface's epoch, and the exchange of a call.
 
-A link is safe to use from any thread and after a fork. It keeps idle connections, one for each call
-that runs at the same time. The exchange is written once, as steps (see `_drive`), for blocking and
-asynchronous calls. `Gate` encodes what is sent and decodes what comes back.
+A transport is safe to use from any thread and after a fork. It keeps idle connections, one for each
+call that runs at the same time. The exchange is written once, as steps (see `_drive`), for blocking
+and asynchronous calls. `Gate` encodes what is sent and decodes what comes back.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ASK = 10.0
 """Seconds to find out whether the interface of a broken stream still runs."""
 
 
-class Link:
+class Transport:
     """The connections to one interface.
 
     Attributes:
@@ -72,7 +72,7 @@ class Link:
         self._idempotent: dict[str, bool] | None = None
         self._last: ContextVar[str] = ContextVar("seer_last_call", default="")
         self.after_fork()
-        _links.add(self)
+        _transports.add(self)
 
     def after_fork(self) -> None:
         """In a forked process: close the parent's connections, and use other call ids."""
@@ -449,17 +449,17 @@ def taken(connections: list[Connection]) -> Connection | None:
 
 
 def _close_at_exit() -> None:
-    """Close the links of generated libraries, which users import and never close."""
-    for link in list(_links):
-        link.close()
+    """Close the connections of generated libraries, which users import and never close."""
+    for transport in list(_transports):
+        transport.close()
 
 
-_links: weakref.WeakSet[Link] = weakref.WeakSet()
+_transports: weakref.WeakSet[Transport] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    for link in list(_links):
-        link.after_fork()
+    for transport in list(_transports):
+        transport.after_fork()
 
 
 os.register_at_fork(after_in_child=_after_fork)
