@@ -110,7 +110,7 @@ def parse_server(name: str, entry: object) -> ServerSpec:
     return ServerSpec(name=name, kind=kind, url=url, headers=headers)
 
 
-class ServerLink:
+class ServerConnection:
     """The connection to one server."""
 
     def __init__(self, spec: ServerSpec) -> None:

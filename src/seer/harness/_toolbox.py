@@ -18,7 +18,7 @@ import anyio
 
 from seer.events import Block, ImageBlock, TextBlock, ToolInfo
 from seer.events._events import text_blocks
-from seer.harness._servers import LocalServer, ServerLink, ServerSpec, reason_of
+from seer.harness._servers import LocalServer, ServerConnection, ServerSpec, reason_of
 from seer.tools._tool import sendable
 
 if TYPE_CHECKING:
@@ -59,37 +59,39 @@ class RecordedTools(Protocol):
     def call(self, name: str, arguments: Mapping[str, Any]) -> ToolOutcome: ...
 
 
-Link: TypeAlias = ServerLink | LocalServer
+ToolServer: TypeAlias = ServerConnection | LocalServer
 """One tool server of a run."""
 
 
 class ToolBox:
     """The tools of one run. Made by `open_toolbox`."""
 
-    def __init__(self, links: Sequence[Link], recorded: RecordedTools | None = None) -> None:
-        self._links = links
-        self._where: dict[str, tuple[Link, str]] = {}
+    def __init__(
+        self, servers: Sequence[ToolServer], recorded: RecordedTools | None = None
+    ) -> None:
+        self._servers = servers
+        self._where: dict[str, tuple[ToolServer, str]] = {}
         self._recorded = recorded
         counts: dict[str, int] = {}
-        for link in links:
-            for tool in link.tools:
+        for server in servers:
+            for tool in server.tools:
                 counts[tool.name] = counts.get(tool.name, 0) + 1
         infos: list[ToolInfo] = [] if recorded is None else list(recorded.tools)
         self._replayed = {info.name: info.server for info in infos}
-        for link in links:
-            for tool in link.tools:
-                name = tool.name if counts[tool.name] == 1 else f"{link.name}__{tool.name}"
-                self._where[name] = (link, tool.name)
+        for server in servers:
+            for tool in server.tools:
+                name = tool.name if counts[tool.name] == 1 else f"{server.name}__{tool.name}"
+                self._where[name] = (server, tool.name)
                 infos.append(
                     ToolInfo(
                         name=name,
-                        server=link.name,
+                        server=server.name,
                         description=tool.description or "",
                         input_schema=dict(tool.input_schema),
                     )
                 )
         self.tools = tuple(infos)
-        self._turns = {link.name: asyncio.Lock() for link in links if link.spec.ordered}
+        self._turns = {server.name: asyncio.Lock() for server in servers if server.spec.ordered}
 
     def turn(self, name: str) -> AbstractAsyncContextManager[None]:
         """Encloses a call of the tool. Calls of an ordered server wait here for their turn."""
@@ -117,10 +119,10 @@ class ToolBox:
         if found is None:
             known = ", ".join(sorted({*self._where, *self._replayed})) or "none"
             return _failed(f"no tool named {name!r} is available here; available: {known}")
-        link, tool = found
-        if link.dead or (isinstance(link, ServerLink) and link.client is None):
-            reason = link.dead or "its connection is closed"
-            return _failed(f"the tool server {link.name!r} is not running: {reason}", link.name)
+        server, tool = found
+        if server.dead or (isinstance(server, ServerConnection) and server.client is None):
+            reason = server.dead or "its connection is closed"
+            return _failed(f"the tool server {server.name!r} is not running: {reason}", server.name)
         try:
             text = json.dumps(arguments, ensure_ascii=False)
             text.encode()
@@ -128,9 +130,9 @@ class ToolBox:
             # It cannot be sent, and trying would end the connection.
             half = error.object[error.start]
             return _failed(f"an argument holds a lone surrogate ({half!r}); send whole text")
-        if isinstance(link, LocalServer):
-            return await _call_local(link, tool, json.loads(text))
-        return await _call(link, tool, dict(arguments))
+        if isinstance(server, LocalServer):
+            return await _call_local(server, tool, json.loads(text))
+        return await _call(server, tool, dict(arguments))
 
     async def stop_code(self, *, left: bool) -> str:
         """Stop the code that calls have started. Always ends, and is safe under cancellation.
@@ -141,19 +143,19 @@ class ToolBox:
         Returns:
             What could not be stopped; empty if nothing runs.
         """
-        local = [link for link in self._links if isinstance(link, LocalServer)]
+        local = [server for server in self._servers if isinstance(server, LocalServer)]
         running: list[str] = []
         with anyio.CancelScope(shield=True):
-            for names in await asyncio.gather(*(link.stop_code(left=left) for link in local)):
+            for names in await asyncio.gather(*(server.stop_code(left=left) for server in local)):
                 running += names
         return ", ".join(running)
 
 
-async def _call_local(link: LocalServer, tool: str, arguments: dict[str, Any]) -> ToolOutcome:
+async def _call_local(server: LocalServer, tool: str, arguments: dict[str, Any]) -> ToolOutcome:
     started = time.monotonic()
-    result = await link.call(tool, arguments)
-    if result.failed and link.dead:
-        return _failed(link.dead, link.name)
+    result = await server.call(tool, arguments)
+    if result.failed and server.dead:
+        return _failed(server.dead, server.name)
     images = (ImageBlock(data=image.data, mime_type=image.mime) for image in result.images)
     return ToolOutcome(
         content=(TextBlock(text=result.text), *images),
@@ -163,21 +165,21 @@ async def _call_local(link: LocalServer, tool: str, arguments: dict[str, Any]) -
     )
 
 
-async def _call(link: ServerLink, tool: str, arguments: dict[str, Any]) -> ToolOutcome:
+async def _call(server: ServerConnection, tool: str, arguments: dict[str, Any]) -> ToolOutcome:
     from mcp import MCPError
     from mcp.types import CONNECTION_CLOSED
 
-    assert link.client is not None
+    assert server.client is not None
     started = time.monotonic()
     try:
-        result = await link.client.call_tool(tool, arguments)
+        result = await server.client.call_tool(tool, arguments)
     except MCPError as error:
         if error.code != CONNECTION_CLOSED:
             return _failed(error.message)
-        return _failed(link.died("it died during the call"), link.name)
+        return _failed(server.died("it died during the call"), server.name)
     except (OSError, RuntimeError, ValueError, anyio.ClosedResourceError) as error:
         # A broken stream or an invalid answer makes the connection unusable.
-        return _failed(link.died(f"its answer cannot be used: {reason_of(error)}"), link.name)
+        return _failed(server.died(f"its answer cannot be used: {reason_of(error)}"), server.name)
     return ToolOutcome(
         content=tuple(_block(item) for item in result.content),
         is_error=bool(result.is_error),
@@ -199,35 +201,35 @@ async def open_toolbox(
     Raises:
         ToolServerError: A server does not start or answer; none is left running.
     """
-    links: list[Link] = [
-        LocalServer(spec) if spec.kind == "local" else ServerLink(spec)
+    servers: list[ToolServer] = [
+        LocalServer(spec) if spec.kind == "local" else ServerConnection(spec)
         for spec in specs
         if not spec.recorded
     ]
-    if any(isinstance(link, ServerLink) for link in links):
+    if any(isinstance(server, ServerConnection) for server in servers):
         # Otherwise the first call would import it, which blocks the loop of all runs for a second.
         _background.add(task := asyncio.create_task(asyncio.to_thread(_import_validator)))
         task.add_done_callback(_background.discard)
-    tasks = [asyncio.create_task(link.keep(), name=f"mcp {link.name}") for link in links]
+    tasks = [asyncio.create_task(server.keep(), name=f"mcp {server.name}") for server in servers]
     try:
-        for link in links:
-            await link.ready()
-        yield ToolBox(links, recorded)
+        for server in servers:
+            await server.ready()
+        yield ToolBox(servers, recorded)
     finally:
-        for link in links:
-            link.stop()
-        await _end(links, tasks)
+        for server in servers:
+            server.stop()
+        await _end(servers, tasks)
 
 
-async def _end(links: Sequence[Link], tasks: Sequence[asyncio.Task[None]]) -> None:
+async def _end(servers: Sequence[ToolServer], tasks: Sequence[asyncio.Task[None]]) -> None:
     """Wait for the connections to close, with a time limit in case one of them hangs."""
     if not tasks:
         return
     with anyio.CancelScope(shield=True):
         _, late = await asyncio.wait(tasks, timeout=10)
         if late:
-            for link in links:
-                link.abandon()
+            for server in servers:
+                server.abandon()
             await asyncio.wait(late, timeout=10)
 
 
