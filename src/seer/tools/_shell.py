@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from seer.execution import CliSession
-from seer.execution.shell._terminal import Terminal
+from seer.execution.shell._pseudo_terminal import PseudoTerminal
 from seer.tools._session import PATIENCE, check_wait, common_tools, render, run
 from seer.tools._tool import Tool, ToolContext, ToolOutput, typed_tool
 
@@ -89,7 +89,7 @@ def shell_tools(session: CliSession) -> list[Tool]:
     ]
 
 
-async def _look(terminal: Terminal, wait: float) -> ToolOutput:
+async def _look(terminal: PseudoTerminal, wait: float) -> ToolOutput:
     text = await terminal.aread(wait=min(wait, PATIENCE))
     ended = terminal.exit_code
     state = "running" if ended is None else f"ended with exit code {ended}"

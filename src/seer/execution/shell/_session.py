@@ -21,7 +21,7 @@ from seer.execution._result import ExecutionError, ExecutionResult, Status
 from seer.execution._session import Session, SessionKind
 from seer.execution._turns import Execution
 from seer.execution.kernel._kernel import describe_exit
-from seer.execution.shell._terminal import Terminal
+from seer.execution.shell._pseudo_terminal import PseudoTerminal
 from seer.providers import Process
 from seer.rpc.client._tool_call import VARIABLE
 from seer.rpc.client._tool_call import current as current_tool_call
@@ -41,7 +41,7 @@ class CliSession(Session):
     def __init__(self, parts: SessionParts) -> None:
         super().__init__(parts)
         self._processes: dict[str, Process] = {}
-        self._terminals: dict[str, Terminal] = {}
+        self._terminals: dict[str, PseudoTerminal] = {}
         self._states = 0
         self._terminal_count = 0
 
@@ -83,7 +83,7 @@ class CliSession(Session):
 
     def open_terminal(
         self, command: str = "bash", *, rows: int = 24, columns: int = 80
-    ) -> Terminal:
+    ) -> PseudoTerminal:
         """Start an interactive program on its own terminal.
 
         Raises:
@@ -94,7 +94,7 @@ class CliSession(Session):
     @from_any_loop
     async def aopen_terminal(
         self, command: str = "bash", *, rows: int = 24, columns: int = 80
-    ) -> Terminal:
+    ) -> PseudoTerminal:
         """Like `open_terminal`."""
         self._check_runs()
         if len(self._terminals) >= _TERMINALS:
@@ -102,7 +102,7 @@ class CliSession(Session):
         prepared = await self._machines.prepared()
         self._terminal_count += 1
         terminal_id = f"t{self._terminal_count}"
-        terminal = await Terminal.start(
+        terminal = await PseudoTerminal.start(
             terminal_id,
             prepared.machine,
             await self._argv(prepared, command, keep=False),
@@ -113,7 +113,7 @@ class CliSession(Session):
         self._terminals[terminal_id] = terminal
         return terminal
 
-    def terminal(self, terminal_id: str) -> Terminal:
+    def terminal(self, terminal_id: str) -> PseudoTerminal:
         """An open terminal, by its id.
 
         Raises:

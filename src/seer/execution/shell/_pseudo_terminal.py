@@ -1,4 +1,4 @@
-"""An interactive program on its own terminal in a session's machine."""
+"""An interactive program on its own pseudo-terminal in a session's machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _KEPT = 1024 * 1024
 """Bytes of unread output that are kept; older ones are dropped."""
 
 
-class Terminal:
+class PseudoTerminal:
     """A running interactive program: write keys, read its output."""
 
     def __init__(self, terminal_id: str, process: Process, on_close: Callable[[], object]) -> None:
@@ -37,7 +37,7 @@ class Terminal:
         env: Mapping[str, str],
         size: tuple[int, int],
         on_close: Callable[[], object],
-    ) -> Terminal:
+    ) -> PseudoTerminal:
         """Start a program.
 
         Raises:
