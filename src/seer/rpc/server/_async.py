@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True, eq=False)
-class _Line:
+class _FunctionQueue:
     """The waiting calls of one function, and how many calls of it run."""
 
     most: int
-    queue: FairQueue = field(default_factory=FairQueue)
+    waiting: FairQueue = field(default_factory=FairQueue)
     running: int = 0
 
 
@@ -36,7 +36,7 @@ class AsyncLane:
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
         self._tasks: dict[Call, asyncio.Task[None]] = {}
-        self._lines: dict[tuple[str, int], _Line] = {}
+        self._queues: dict[tuple[str, int], _FunctionQueue] = {}
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="seer-async", daemon=True).start()
 
@@ -47,8 +47,8 @@ class AsyncLane:
 
     def discard(self, call: Call) -> None:
         """Forget a call that will not run."""
-        for line in list(self._lines.values()):
-            line.queue.discard(call)
+        for queue in list(self._queues.values()):
+            queue.waiting.discard(call)
 
     def blocking(self, function: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
         """A plain function that runs an async one on the loop and waits until it has ended."""
@@ -92,10 +92,10 @@ class AsyncLane:
             return
         # The bound is part of the key, because a reloaded file may have another one.
         bound = (call.entry.name, call.entry.room)
-        line = self._lines.get(bound)
-        if line is None:
-            line = self._lines[bound] = _Line(bound[1])
-        line.queue.put(call.owner, call)
+        queue = self._queues.get(bound)
+        if queue is None:
+            queue = self._queues[bound] = _FunctionQueue(bound[1])
+        queue.waiting.put(call.owner, call)
         self._start_waiting()
 
     def _start_waiting(self) -> None:
@@ -103,20 +103,20 @@ class AsyncLane:
         begun = True
         while begun and len(self._tasks) < MAX_TASKS:
             begun = False
-            for line in self._lines.values():
-                if len(self._tasks) < MAX_TASKS and line.running < line.most:
-                    call = line.queue.pop()
+            for queue in self._queues.values():
+                if len(self._tasks) < MAX_TASKS and queue.running < queue.most:
+                    call = queue.waiting.pop()
                     if call is not None:
-                        self._begin(call, line)
+                        self._begin(call, queue)
                         begun = True
 
-    def _begin(self, call: Call, line: _Line) -> None:
-        line.running += 1
+    def _begin(self, call: Call, queue: _FunctionQueue) -> None:
+        queue.running += 1
         task = self._tasks[call] = self._loop.create_task(self._run(call))
 
         def ended(_task: asyncio.Task[None]) -> None:
             del self._tasks[call]
-            line.running -= 1
+            queue.running -= 1
             self._start_waiting()
 
         task.add_done_callback(ended)
