@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from seer.sweeps._cell import RESULT
-from seer.sweeps._journal import Outcome
+from seer.sweeps._journal import AttemptOutcome
 
 SUPERVISOR = Path(__file__).with_name("_supervisor.py")
 GRACE = 20.0
@@ -53,7 +53,7 @@ class Order:
 class Ended:
     """How an attempt ended."""
 
-    outcome: Outcome
+    outcome: AttemptOutcome
     where: str = ""
     error: str = ""
     """What went wrong, besides the end of the program's own output."""

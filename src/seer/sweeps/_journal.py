@@ -17,7 +17,7 @@ from typing import Any, Literal, cast
 from seer._files import replace_file
 from seer.errors import RecordError, SeerError
 
-Outcome = Literal["done", "failed", "crashed", "timeout", "lost"]
+AttemptOutcome = Literal["done", "failed", "crashed", "timeout", "lost"]
 FILE = "journal.jsonl"
 _RESERVE = "reserve"
 _RESERVED = 64 << 10
@@ -31,7 +31,7 @@ class Attempt:
     cell_id: str
     number: int
     """From 1."""
-    outcome: Outcome
+    outcome: AttemptOutcome
     began: float
     ended: float
     where: str = ""

@@ -31,8 +31,8 @@ from seer.sweeps._cell import CELL, Cell
 from seer.sweeps._executor import Began, Ended, Executor, Local, Order, Runner
 from seer.sweeps._journal import (
     Attempt,
+    AttemptOutcome,
     Journal,
-    Outcome,
     Unfinished,
     attempt_folder,
     kept_attempt,
@@ -72,7 +72,7 @@ class Retry:
             if type(value) is not int or value < 0:
                 raise ConfigError(f"Retry.{name}", value, "must be a whole number, 0 or more")
 
-    def again(self, outcome: Outcome, before: list[Outcome]) -> bool:
+    def again(self, outcome: AttemptOutcome, before: list[AttemptOutcome]) -> bool:
         """Whether to try again after `outcome`, which came after the attempts `before`."""
         if outcome == "done":
             return False
@@ -238,7 +238,7 @@ class _Sweep:
         self._budget = budget_usd
         self._on_progress = on_progress
         self._cells = matrix.cells()
-        self._before: dict[str, list[Outcome]] = {cell.id: [] for cell in self._cells}
+        self._before: dict[str, list[AttemptOutcome]] = {cell.id: [] for cell in self._cells}
         self._running: dict[asyncio.Task[tuple[Unfinished, Ended]], Cell] = {}
         self._placed: set[str] = set()
         self._cost = 0.0
