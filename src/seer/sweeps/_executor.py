@@ -1,8 +1,8 @@
 """Executors: where the attempts of a sweep run. `Local` is this machine; `_ray.py` has `Ray`.
 
-A user describes an executor. A sweep opens it and gets a runner, which runs one program per order.
-The sweep decides which cells to try, how often and when. `_supervisor.py` starts and ends a
-program, in the same way on every executor.
+A user describes an executor. A sweep opens it and gets a runner, which runs one program per
+attempt. The sweep decides which cells to try, how often and when. `_supervisor.py` starts and ends
+a program, in the same way on every executor.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ _PATHS = {RESULT: "result.json", "SEER_RUNS": "runs"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class AttemptSpec:
     """What a runner needs to know about one attempt."""
 
     program: Path
@@ -37,7 +37,7 @@ class Order:
     timeout: float | None
 
     def to_supervisor(self) -> dict[str, Any]:
-        """The order in the form that the supervisor reads."""
+        """The same in the form that the supervisor reads."""
         return {
             "program": str(self.program),
             "home": str(self.home),
@@ -66,7 +66,7 @@ Began = Callable[[str], None]
 class Runner(Protocol):
     """Runs the programs of one sweep, several at a time."""
 
-    async def __call__(self, order: Order, began: Began, /) -> Ended:
+    async def __call__(self, spec: AttemptSpec, began: Began, /) -> Ended:
         """Run a program to its end. Cancelling this ends the program first.
 
         Raises:
@@ -130,7 +130,7 @@ class Local:
         yield _run
 
 
-async def _run(order: Order, began: Began) -> Ended:
+async def _run(spec: AttemptSpec, began: Began) -> Ended:
     supervisor = await asyncio.create_subprocess_exec(
         *(sys.executable, "-I", "-S", str(SUPERVISOR)),
         stdin=asyncio.subprocess.PIPE,
@@ -141,7 +141,7 @@ async def _run(order: Order, began: Began) -> Ended:
     where = socket.gethostname()
     report: dict[str, Any] | None = None
     try:
-        supervisor.stdin.write(json.dumps(order.to_supervisor()).encode() + b"\n")
+        supervisor.stdin.write(json.dumps(spec.to_supervisor()).encode() + b"\n")
         async for line in supervisor.stdout:
             message: dict[str, Any] = json.loads(line)
             if "pid" in message:

@@ -28,9 +28,9 @@ from seer.sweeps import _archive, _ray_worker
 from seer.sweeps._executor import (
     GRACE,
     SUPERVISOR,
+    AttemptSpec,
     Began,
     Ended,
-    Order,
     Runner,
     ended,
     finish_uncancelled,
@@ -207,18 +207,18 @@ class _Tasks:
             max_retries=0, num_returns="streaming", scheduling_strategy="SPREAD", **options
         )(_ray_worker.work)
 
-    async def __call__(self, order: Order, began: Began) -> Ended:
+    async def __call__(self, spec: AttemptSpec, began: Began) -> Ended:
         """Run an attempt; see `Runner`."""
-        sent = order.to_supervisor()
+        sent = spec.to_supervisor()
         # So that a program that uses Ray itself finds this cluster.
         sent["env"] = {"RAY_ADDRESS": self._address, **sent["env"]}
         try:
-            stream = self._work.options(name=f"sweep {order.home.parent.name}").remote(
-                {"order": sent, **self._common}
+            stream = self._work.options(name=f"sweep {spec.home.parent.name}").remote(
+                {"spec": sent, **self._common}
             )
         except self._ray.exceptions.RayError as error:
             raise ProviderError(f"the cluster refused a task: {_first_line(error)}") from error
-        attempt = _TaskOutput(order.home)
+        attempt = _TaskOutput(spec.home)
         try:
             async for reference in stream:
                 message = await reference

@@ -34,7 +34,7 @@ _UNUSED_AGE = 14 * 86400.0
 class Task(TypedDict):
     """What the worker needs to know about one attempt."""
 
-    order: dict[str, Any]
+    spec: dict[str, Any]
     """For the supervisor, with the paths of the machine that runs the sweep."""
     supervisor: str
     """The supervisor's source."""
@@ -64,15 +64,15 @@ def work(task: Task) -> Iterator[dict[str, Any] | bytes]:
     except TooLargeError as error:
         yield {"refused": str(error), "node": node}
         return
-    order = dict(task["order"])
-    order["program"] = str(source / Path(order["program"]).relative_to(task["source"]))
+    spec = dict(task["spec"])
+    spec["program"] = str(source / Path(spec["program"]).relative_to(task["source"]))
     shared = _is_shared(task)
     if not shared:
         # The supervisor makes this folder, because it also removes it.
-        order["home"] = str(Path(tempfile.gettempdir(), f"seer-sweep-{secrets.token_hex(6)}"))
-        order["remove"] = True
-    home = Path(order["home"])
-    with _supervised(task["supervisor"], order) as supervisor:
+        spec["home"] = str(Path(tempfile.gettempdir(), f"seer-sweep-{secrets.token_hex(6)}"))
+        spec["remove"] = True
+    home = Path(spec["home"])
+    with _supervised(task["supervisor"], spec) as supervisor:
         for line in _lines(supervisor):
             yield {**json.loads(line), "node": node}
         if shared:
@@ -124,7 +124,7 @@ def _remove_unused(copies: Path) -> None:
 
 
 @contextlib.contextmanager
-def _supervised(source: str, order: dict[str, Any]) -> Generator["subprocess.Popen[bytes]"]:
+def _supervised(source: str, spec: dict[str, Any]) -> Generator["subprocess.Popen[bytes]"]:
     supervisor = subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", source],
         stdin=subprocess.PIPE,
@@ -133,16 +133,16 @@ def _supervised(source: str, order: dict[str, Any]) -> Generator["subprocess.Pop
     )
     assert supervisor.stdin is not None and supervisor.stdout is not None
     try:
-        supervisor.stdin.write(json.dumps(order).encode() + b"\n")
+        supervisor.stdin.write(json.dumps(spec).encode() + b"\n")
         supervisor.stdin.flush()
         yield supervisor
     finally:
         # Ray's request to end arrives as an exception; the program still gets its grace period.
         with contextlib.suppress(BrokenPipeError):
             supervisor.stdin.close()
-        if supervisor.wait() < 0 and order["remove"]:
+        if supervisor.wait() < 0 and spec["remove"]:
             # The supervisor was killed before it could remove the folder.
-            shutil.rmtree(order["home"], ignore_errors=True)
+            shutil.rmtree(spec["home"], ignore_errors=True)
         supervisor.stdout.close()
 
 

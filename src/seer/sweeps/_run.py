@@ -28,7 +28,7 @@ from seer._sync import run_sync
 from seer.errors import ConfigError, RecordError, SeerError
 from seer.runs import Run, RunIndex, RunSummary
 from seer.sweeps._cell import CELL, Cell
-from seer.sweeps._executor import Began, Ended, Executor, Local, Order, Runner
+from seer.sweeps._executor import AttemptSpec, Began, Ended, Executor, Local, Runner
 from seer.sweeps._journal import (
     Attempt,
     AttemptOutcome,
@@ -400,8 +400,8 @@ async def _attempt(
         started = time.time()
         began(where)
 
-    order = Order(program=job.program, home=home, env=env, timeout=job.timeout)
-    how = await runner(order, begun)
+    spec = AttemptSpec(program=job.program, home=home, env=env, timeout=job.timeout)
+    how = await runner(spec, begun)
     return replace(unfinished, began=started), how
 
 

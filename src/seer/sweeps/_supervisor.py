@@ -3,9 +3,9 @@
 This is a script that uses only the standard library. It starts quickly, and it outlives the sweep
 or the Ray worker that started it. It knows nothing about cells and journals.
 
-Standard input begins with one line of JSON, the order (see `_executor.Order.to_supervisor`). The
-end of standard input means "stop the program". A line `keep` means that a folder, which would be
-removed otherwise, stays.
+Standard input begins with one line of JSON (see `_executor.AttemptSpec.to_supervisor`). The end of
+standard input means "stop the program". A line `keep` means that a folder, which would be removed
+otherwise, stays.
 Standard output is `{"pid": ...}` when the program has started, then
 `{"code": ..., "timed_out": ...}` when it has ended, or `{"error": ...}` if it could not be started.
 """
@@ -29,21 +29,21 @@ _Event = Literal["ended", "stop"]
 
 
 def main() -> None:
-    """Run the program of the order on standard input."""
+    """Run the program of the attempt on standard input."""
     requester = _Requester()
-    order: dict[str, Any] = json.loads(requester.order())
-    home = Path(order["home"])
+    spec: dict[str, Any] = json.loads(requester.spec())
+    home = Path(spec["home"])
     try:
         try:
-            process = _start(order, home)
+            process = _start(spec, home)
         except OSError as error:
             _say({"error": f"the program could not be started: {error}"})
             return
         _say({"pid": process.pid})
-        timed_out = _wait(process, order, requester.events)
+        timed_out = _wait(process, spec, requester.events)
         _say({"code": process.returncode, "timed_out": timed_out})
     finally:
-        if order["remove"]:
+        if spec["remove"]:
             # The requester reads the folder until it closes standard input.
             requester.ended.wait()
             if not requester.keep:
@@ -51,14 +51,14 @@ def main() -> None:
 
 
 class _Requester:
-    """The process that wrote the order. A thread waits until it closes standard input."""
+    """The process that wrote the spec. A thread waits until it closes standard input."""
 
     def __init__(self) -> None:
         self.events: queue.Queue[_Event] = queue.Queue()
         self.ended = threading.Event()
         self.keep = False
 
-    def order(self) -> bytes:
+    def spec(self) -> bytes:
         """Read the first line, then start the thread."""
         # `os.read` instead of `sys.stdin`: Python aborts at exit if a thread holds the lock of the
         # buffered stream.
@@ -66,7 +66,7 @@ class _Requester:
         while b"\n" not in data:
             more = os.read(0, 1 << 16)
             if not more:
-                raise SystemExit("standard input ended before the order")
+                raise SystemExit("standard input ended before the spec")
             data += more
         line, _, rest = data.partition(b"\n")
         threading.Thread(target=self._read, args=(rest,), daemon=True).start()
@@ -80,18 +80,18 @@ class _Requester:
         self.events.put("stop")
 
 
-def _start(order: dict[str, Any], home: Path) -> "subprocess.Popen[bytes]":
-    program = Path(order["program"])
-    if order["remove"]:
+def _start(spec: dict[str, Any], home: Path) -> "subprocess.Popen[bytes]":
+    program = Path(spec["program"])
+    if spec["remove"]:
         home.mkdir(mode=0o700)
     else:
         home.mkdir(parents=True, exist_ok=True)
-    inside = {name: str(home / path) for name, path in order["paths"].items()}
+    inside = {name: str(home / path) for name, path in spec["paths"].items()}
     with (home / "output.txt").open("wb") as output:
         return subprocess.Popen(
             [sys.executable, program.name],
             cwd=program.parent,
-            env={**os.environ, **order["env"], **inside},
+            env={**os.environ, **spec["env"], **inside},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -110,7 +110,7 @@ def _prepare() -> None:
 
 
 def _wait(
-    process: "subprocess.Popen[bytes]", order: dict[str, Any], events: "queue.Queue[_Event]"
+    process: "subprocess.Popen[bytes]", spec: dict[str, Any], events: "queue.Queue[_Event]"
 ) -> bool:
     """Wait until the program has ended. Returns whether it ran out of time."""
 
@@ -121,11 +121,11 @@ def _wait(
     threading.Thread(target=watch, daemon=True).start()
     timed_out = False
     try:
-        event = events.get(timeout=order["timeout"])
+        event = events.get(timeout=spec["timeout"])
     except queue.Empty:
         event, timed_out = "stop", True
     if event == "stop":
-        _stop(process, order["grace"])
+        _stop(process, spec["grace"])
     return timed_out
 
 
