@@ -33,7 +33,7 @@ from ._calls import DONE, QUEUED, SMALL, Call, still_running
 from ._failures import error_text, gate_failure, refusal, uses_gpu
 from ._replies import Reply, plain_message
 from ._request_buffers import RequestBuffers
-from ._shared import WaitingCalls
+from ._shared import WaitingMarks
 from ._streams import finish_stream
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class Gate:
         self._submit = submit
         self._spares = spares
         self._shared = shared
-        self._waiting = WaitingCalls(shared)
+        self._waiting = WaitingMarks(shared)
         self._patience = patience
         self._recorder = recorder
         self._lost_calls = lost_calls

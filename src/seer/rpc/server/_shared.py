@@ -205,7 +205,7 @@ class Marks:
             self._free.put(mark)
 
 
-class WaitingCalls:
+class WaitingMarks:
     """Marks the calls that wait, so that they are in the record if the process ends.
 
     A call that runs as soon as it is read never gets here.
