@@ -17,7 +17,7 @@ _RETRY_SECONDS = 10.0
 """How long removal is repeated, because other processes may write to a folder a little longer."""
 
 
-def sweep(root: str) -> None:
+def remove_abandoned(root: str) -> None:
     """Remove the folders in `root` whose owner has ended."""
     with locked(root), os.scandir(root) as entries:
         for entry in entries:

@@ -4,7 +4,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from seer.providers.remote.onhost.launched import state_on_node, sweep_node
+from seer.providers.remote.onhost.launched import clean_node, state_on_node
 
 
 def leftover(base: Path, name: str) -> Path:
@@ -19,7 +19,7 @@ def leftover(base: Path, name: str) -> Path:
 def test_the_state_of_a_job_that_was_killed_goes_with_the_next_job(tmp_path: Path) -> None:
     dead = leftover(tmp_path, "dead")
     (dead / "seer" / "machines" / "m" / "weights").write_bytes(b"w" * 100)
-    sweep_node(tmp_path)
+    clean_node(tmp_path)
     assert not dead.exists()
 
 
@@ -33,9 +33,9 @@ def test_what_is_in_use_stays(tmp_path: Path) -> None:
     strange.mkdir()
     (tmp_path / "seer-node-link").symlink_to(strange)
     with state_on_node(tmp_path) as state:
-        sweep_node(tmp_path)
+        clean_node(tmp_path)
         assert all(path.is_dir() for path in (kept, half_made, strange, state))
     os.close(lock)
     assert not state.exists()
-    sweep_node(tmp_path)
+    clean_node(tmp_path)
     assert not kept.exists()

@@ -21,7 +21,7 @@ class PrivateFolder(TransientFolder):
     def __init__(self, prefix: str) -> None:
         root = state_dir() / "sessions"
         root.mkdir(mode=0o700, exist_ok=True)
-        _janitor.sweep(str(root))
+        _janitor.remove_abandoned(str(root))
         with _janitor.locked(str(root)):
             super().__init__(prefix, inside=root)
             # Held while this process runs, so that other processes recognize a leftover folder.

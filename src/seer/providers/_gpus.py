@@ -17,7 +17,7 @@ from pathlib import Path
 from seer._files import locked
 from seer._places import state_dir
 from seer.errors import CapacityError, HostUnsuitableError
-from seer.providers.local._orphans import sweep
+from seer.providers.local._orphans import remove_orphans
 from seer.providers.local._record import machines_dir, read_record
 
 _PROC = Path("/proc/driver/nvidia/gpus")
@@ -191,7 +191,7 @@ def taken() -> list[int]:
     A paused machine whose GPU memory was moved to the host has none. It gets its GPUs back when it
     is resumed and they have room.
     """
-    sweep()
+    remove_orphans()
     found: list[int] = []
     for folder in machines_dir().iterdir():
         # The machine is just being made, or has just ended.

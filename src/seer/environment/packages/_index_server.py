@@ -659,7 +659,7 @@ def _write(request: _Request, data: bytes, *, chunked: bool) -> None:
 
 def _prune(store: Path) -> None:
     """Remove files that no build has used for a long time, and drafts of killed builds."""
-    _janitor.sweep(str(store))
+    _janitor.remove_abandoned(str(store))
     for path in store.glob("sha*-*"):
         with contextlib.suppress(FileNotFoundError):
             if time.time() - path.lstat().st_mtime > _LIFE:

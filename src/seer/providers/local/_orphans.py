@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 @contextlib.contextmanager
 def being_made() -> Generator[None]:
-    """Keep sweeps from removing a folder between its `mkdir` and its lock."""
+    """Keep `remove_orphans` from removing a folder between its `mkdir` and its lock."""
     with _creation_lock() as creating:
         fcntl.flock(creating, fcntl.LOCK_SH)
         yield
@@ -42,30 +42,30 @@ def _creation_lock() -> Generator[int]:
 
 def lock_folder(folder: Path) -> int:
     """Lock a machine's folder. The descriptor holds the lock, also in processes that inherit it."""
-    # It is locked before it gets its name, so a sweep that finds the name finds it locked.
+    # It is locked before it gets its name, so a clean-up that finds the name finds it locked.
     fd = os.open(folder / "lock.new", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     (folder / "lock.new").rename(folder / "lock")
     return fd
 
 
-def sweep(only: str | None = None) -> list[str]:
+def remove_orphans(only: str | None = None) -> list[str]:
     """Remove what dead machines left. Returns their ids.
 
     Args:
         only: The id of one machine to look at; None for all.
     """
-    swept: list[str] = []
+    removed: list[str] = []
     folder = machines_dir()
     for path in [folder / only] if only is not None else list(folder.iterdir()):
-        if path.is_dir() and _sweep_one(path):
-            swept.append(path.name)
+        if path.is_dir() and _remove_if_dead(path):
+            removed.append(path.name)
     if only is None:
         remove_unrecorded_groups()
-    return swept
+    return removed
 
 
-def _sweep_one(path: Path) -> bool:
+def _remove_if_dead(path: Path) -> bool:
     with contextlib.ExitStack() as held:
         try:
             if not _take(path, held):

@@ -17,7 +17,7 @@ from seer.providers._spec import MachineSpec, MachineStatus
 from seer.providers.agent import wire
 from seer.providers.client._keeper import KeeperClient
 from seer.providers.local._machine import LocalMachine
-from seer.providers.local._orphans import sweep
+from seer.providers.local._orphans import remove_orphans
 from seer.providers.local._record import LocalRecord, how_it_ended, machines_dir, read_record
 from seer.providers.local._start import StartedKeeper, check, check_gpus, start_keeper
 
@@ -45,7 +45,7 @@ class LocalProvider(Provider):
     shares_host = True
 
     def __init__(self) -> None:
-        self._sweeping: asyncio.Task[list[str]] | None = None
+        self._cleaning: asyncio.Task[list[str]] | None = None
 
     async def check(self, spec: MachineSpec) -> None:
         """Refuse a machine with GPUs that this host does not have."""
@@ -58,13 +58,13 @@ class LocalProvider(Provider):
         users = options_from(LocalOptions, spec.options, vendor="local").users
         started, keeper = await launch(dataclasses.replace(spec, share_gpus=True, users=users))
         machine = LocalMachine(started.folder, started.record, keeper)
-        self._sweep_later()
+        self._clean_later()
         return machine
 
-    def _sweep_later(self) -> None:
+    def _clean_later(self) -> None:
         """Clean up after dead machines in the background."""
-        if self._sweeping is None or self._sweeping.done():
-            self._sweeping = asyncio.create_task(asyncio.to_thread(sweep))
+        if self._cleaning is None or self._cleaning.done():
+            self._cleaning = asyncio.create_task(asyncio.to_thread(remove_orphans))
 
     async def find(self, machine_id: str) -> Machine:
         """Adopt a running machine, also one of another process."""
@@ -81,7 +81,7 @@ class LocalProvider(Provider):
                 await asyncio.shield(keeper.let_go())
                 if not isinstance(error, SandboxLostError | OSError | ValueError):
                     raise
-        await asyncio.to_thread(sweep, machine_id)
+        await asyncio.to_thread(remove_orphans, machine_id)
         known = await asyncio.to_thread(how_it_ended, machine_id)
         if known is None:
             raise SandboxNotFoundError(f"no sandbox {machine_id!r} runs on this machine")
@@ -89,7 +89,7 @@ class LocalProvider(Provider):
 
     async def list(self) -> list[MachineStatus]:
         """All machines of this user that are running."""
-        await asyncio.to_thread(sweep)
+        await asyncio.to_thread(remove_orphans)
         folders = sorted(machines_dir().iterdir())
         found = await asyncio.gather(*map(_status, folders))
         return [status for status in found if status is not None]
@@ -170,7 +170,7 @@ async def _start_failure(started: StartedKeeper, keeper: KeeperClient) -> Provid
     if reason is None:
         known = await asyncio.to_thread(how_it_ended, started.folder.name)
         reason = known[0] if known is not None else said or "its keeper gave no reason"
-    await asyncio.to_thread(sweep, started.folder.name)
+    await asyncio.to_thread(remove_orphans, started.folder.name)
     return ProviderError(f"the sandbox did not start: {reason}")
 
 

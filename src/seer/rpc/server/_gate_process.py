@@ -150,7 +150,7 @@ class GateProcess:
     def _serve(self, ready: dict[str, Any]) -> None:
         """Send `ready`, and serve until told to stop or until the supervisor is gone."""
         self.loop.watch(self._to_supervisor.fileno(), select.EPOLLIN, self._on_message)
-        # What is loaded now stays, so the collector need not look at it with every sweep.
+        # What is loaded now stays, so the collector need not look at it in every collection.
         gc.collect()
         gc.freeze()
         self._to_supervisor.send(ready)

@@ -177,7 +177,7 @@ def serve_on_node(start_machine: StartMachine) -> None:
     if first is None:
         return
     base = Path(os.environ.get("SLURM_TMPDIR") or tempfile.gettempdir())
-    sweep_node(base)
+    clean_node(base)
     with state_on_node(base) as state:
         os.environ["XDG_STATE_HOME"] = str(state)
         answer = asyncio.run(start_machine(json.loads(first[1])))
@@ -198,7 +198,7 @@ def state_on_node(base: Path) -> Generator[Path]:
         os.close(lock)
 
 
-def sweep_node(base: Path) -> None:
+def clean_node(base: Path) -> None:
     """Remove what is left of jobs whose processes a scheduler killed all at once."""
     for state in base.glob(f"{_STATE}*"):
         # A missing lock means that the folder is being made, and a held one that it is in use.

@@ -35,7 +35,7 @@ from seer.errors import HostFullError, SandboxNotFoundError, SeerError
 from seer.providers._spec import MachineSpec, read_spec
 from seer.providers.client._keeper import KeeperClient
 from seer.providers.local import LocalProvider, launch
-from seer.providers.local._orphans import sweep
+from seer.providers.local._orphans import remove_orphans
 from seer.providers.local._record import (
     LocalRecord,
     how_it_ended,
@@ -238,7 +238,7 @@ def _find(machine_id: str) -> dict[str, object]:
         if answer["id"] == machine_id:
             return answer
     folder = machines_dir() / machine_id
-    sweep(machine_id)
+    remove_orphans(machine_id)
     try:
         record = read_record(folder)
     except (OSError, ValueError):
@@ -274,7 +274,7 @@ def _ended(machine_id: str) -> str | None:
     deadline = time.monotonic() + _RECORD_TIME
     while True:
         if folder.is_dir():
-            sweep(machine_id)
+            remove_orphans(machine_id)
         # Looked up first, because a folder is removed after the reason is recorded.
         gone = not folder.is_dir()
         known = how_it_ended(machine_id)
