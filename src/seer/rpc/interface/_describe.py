@@ -13,7 +13,7 @@ from seer.rpc.values._convert import Compiler, Mismatch
 from seer.rpc.values._hints import ANY, Hint, UnsupportedHintError, literal_hint
 from seer.rpc.values._kinds import KINDS
 from seer.rpc.values._types import (
-    SERVER_DEFAULT,
+    DEFAULT_ON_SERVER,
     Field,
     TypeDef,
     default_text,
@@ -103,7 +103,7 @@ def _accept_default(
     Clients send a default as if the caller had given it, and agents read it in the signature. So
     the hint is widened by the default. A default that no hint can express stays on the server.
     """
-    if place.default is None or place.default == SERVER_DEFAULT:
+    if place.default is None or place.default == DEFAULT_ON_SERVER:
         return ""
     value, hint = ast.literal_eval(place.default), place.hint
     try:
@@ -115,7 +115,7 @@ def _accept_default(
         elif type(value) in (str, int, bool) and not stays:
             place.hint = Hint("union", (hint, literal_hint((value,))))
         else:
-            place.default = SERVER_DEFAULT
+            place.default = DEFAULT_ON_SERVER
         advice = f"; write {place.hint}" if place.hint is not hint else ""
         return f"is {written}, its hint is {hint}{advice}"
     return ""

@@ -23,7 +23,7 @@ from types import ModuleType
 from typing import Any
 
 from seer.errors import ServeError
-from seer.rpc.values._types import SERVER_DEFAULT
+from seer.rpc.values._types import DEFAULT_ON_SERVER
 
 from ._blind import Scrubber
 from ._describe import describe_functions
@@ -207,7 +207,7 @@ def _hide(path: str, description: Schema, scrubber: Scrubber) -> None:
         fields.extend(definition.fields if definition.kind != "enum" else ())
     for field in fields:
         if field.default is not None and scrubber.text(field.default) != field.default:
-            field.default = SERVER_DEFAULT
+            field.default = DEFAULT_ON_SERVER
     text = json.dumps(description.to_json())
     shown = scrubber.text(text)
     if shown != text:

@@ -47,8 +47,8 @@ class Parameter:
         name: Its name.
         kind: As in `inspect.Parameter`, in lower case.
         hint: Its type. For a batched parameter, the type of one item.
-        default: None if it is required; else Python source of a literal, or `SERVER_DEFAULT` for a
-            default that stays on the server.
+        default: None if it is required; else Python source of a literal, or `DEFAULT_ON_SERVER`
+            for a default that stays on the server.
         note: The description in `Annotated[..., "..."]`, or empty.
         batched: Whether the function gets a list with the values of all calls of a batch.
     """

@@ -7,7 +7,7 @@ import json
 import re
 
 from seer.rpc.interface._schema import Function, Schema
-from seer.rpc.values._types import SERVER_DEFAULT, TypeDef
+from seer.rpc.values._types import DEFAULT_ON_SERVER, TypeDef
 
 _DESCRIPTION = 1024
 """The longest description that readers of skills accept."""
@@ -44,7 +44,7 @@ def _function(function: Function) -> str:
     parts = [_fenced(f"def {function.signature()}"), _limits(function)]
     if function.doc:
         parts.insert(1, inspect.cleandoc(function.doc))
-    if any(p.default == SERVER_DEFAULT for p in function.parameters):
+    if any(p.default == DEFAULT_ON_SERVER for p in function.parameters):
         parts.append("`...` stands for a default that the server fills in.")
     return f"## `{function.name}`\n\n" + "\n\n".join(part for part in parts if part)
 

@@ -17,7 +17,7 @@ from seer.errors import ArgumentError
 from seer.rpc.interface._schema import Function, Parameter
 from seer.rpc.values._hints import Hint
 from seer.rpc.values._kinds import KINDS
-from seer.rpc.values._types import SERVER_DEFAULT, TypeDef
+from seer.rpc.values._types import DEFAULT_ON_SERVER, TypeDef
 
 JsonSchema = dict[str, Any]
 
@@ -173,7 +173,7 @@ def _parameter(parameter: Parameter, note: str) -> JsonSchema:
         # Older readers ignore everything beside a reference, so the reference is wrapped.
         schema = {"allOf": [schema], "description": text} if "$ref" in schema else schema
         schema["description"] = text
-    if parameter.default is not None and parameter.default != SERVER_DEFAULT:
+    if parameter.default is not None and parameter.default != DEFAULT_ON_SERVER:
         value = ast.literal_eval(parameter.default)
         if _is_json(value):
             schema["default"] = value

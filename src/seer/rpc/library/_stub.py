@@ -8,7 +8,7 @@ import re
 from seer.rpc.interface._schema import Function, Parameter, Schema
 from seer.rpc.values._hints import Hint
 from seer.rpc.values._kinds import KINDS
-from seer.rpc.values._types import SERVER_DEFAULT, TypeDef
+from seer.rpc.values._types import DEFAULT_ON_SERVER, TypeDef
 
 
 def render(schema: Schema) -> dict[str, str]:
@@ -44,7 +44,7 @@ class LibraryText:
         self.types = list(schema.types.values())
         parameters = {p.name for function in self.functions for p in function.parameters}
         # In a function's body, a parameter hides a global of the same name.
-        self.gate, self.given, self.server, self.map = (
+        self.gate, self.given, self.omitted, self.map = (
             _free(name, parameters) for name in ("_gate", "_given", "_server", "_map")
         )
         self.restored = [f for f in self.functions if self._mentions(f.returns, "named")]
@@ -94,7 +94,7 @@ class LibraryText:
         if self.restored:
             lines.append("from _seer_gate.rpc.values._restore import Restorer as _Restorer")
         if self._has_server_defaults():
-            lines.append(f"from _seer_gate.rpc.values._restore import OMITTED as {self.server}")
+            lines.append(f"from _seer_gate.rpc.values._restore import OMITTED as {self.omitted}")
             lines.append(f"from _seer_gate.rpc.values._restore import given as {self.given}")
         if modules := self._module_imports(kinds):
             lines += ["", "TYPE_CHECKING = False", "if TYPE_CHECKING:"]
@@ -116,8 +116,8 @@ class LibraryText:
         defaults = [p.default for f in self.functions for p in f.parameters]
         records = [d for d in self.types if d.kind in ("record", "tuple")]
         defaults += [f.default for d in records for f in d.fields]
-        defaults += [SERVER_DEFAULT for d in records for f in d.fields if not f.init]
-        return SERVER_DEFAULT in defaults
+        defaults += [DEFAULT_ON_SERVER for d in records for f in d.fields if not f.init]
+        return DEFAULT_ON_SERVER in defaults
 
     # --- classes ---------------------------------------------------------------------------
 
@@ -142,11 +142,11 @@ class LibraryText:
     def _field(self, definition: TypeDef, index: int) -> str:
         field = definition.fields[index]
         text = f"    {field.name}: {str(field.hint)!r}"
-        default = field.default if field.init else SERVER_DEFAULT
+        default = field.default if field.init else DEFAULT_ON_SERVER
         if default is None:
             return text
-        if default == SERVER_DEFAULT:
-            return f"{text} = {self.server}"
+        if default == DEFAULT_ON_SERVER:
+            return f"{text} = {self.omitted}"
         if definition.kind == "record" and default[0] in "[{":
             return f"{text} = _dataclasses.field(default_factory=lambda: {default})"
         return f"{text} = {default}"
@@ -204,7 +204,7 @@ class LibraryText:
     def _arguments(self, function: Function) -> str:
         """The arguments of a call as source: the positional ones, then the others by name."""
         parameters = function.parameters
-        lazy = any(p.default == SERVER_DEFAULT for p in parameters)
+        lazy = any(p.default == DEFAULT_ON_SERVER for p in parameters)
         rest = any(p.kind == "var_positional" for p in parameters)
         positional: list[str] = []
         named: list[str] = []
@@ -232,7 +232,7 @@ class LibraryText:
         return repr(text) if any(inner.kind in _MODULES for inner in hint.walk()) else text
 
     def _default(self, default: str) -> str:
-        return self.server if default == SERVER_DEFAULT else default
+        return self.omitted if default == DEFAULT_ON_SERVER else default
 
     def _mentions(self, hint: Hint, kind: str) -> bool:
         """Whether the hint, or a class that it names, has a part of this kind."""
@@ -311,7 +311,7 @@ class TypesText(LibraryText):
 
     def render(self) -> str:
         """The whole text."""
-        self.server = "..."
+        self.omitted = "..."
         parts = [docstring(self.schema.doc or f"The functions of {self.schema.name}."), ""]
         kinds = self._kinds()
         parts += self._standard_imports(kinds)

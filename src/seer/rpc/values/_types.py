@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ._annotations import Parser
 
 TypeKind = Literal["record", "tuple", "dict", "enum"]
-SERVER_DEFAULT = "..."
+DEFAULT_ON_SERVER = "..."
 """Stands for a default that stays on the server, because it is not a literal."""
 ENUM_BASES = ("", "int", "str", "flag", "int_flag")
 _MAX_DEFAULT = 500
@@ -40,7 +40,7 @@ class Field:
     Attributes:
         name: Its name.
         hint: Its type; without meaning for a member of an enum.
-        default: None if it is required; else Python source of a literal, or `SERVER_DEFAULT`.
+        default: None if it is required; else Python source of a literal, or `DEFAULT_ON_SERVER`.
         init: Whether the constructor takes it.
     """
 
@@ -120,7 +120,7 @@ def check_default(text: Any) -> str | None:
     Raises:
         ValueError: It is not a literal.
     """
-    if text is None or text == SERVER_DEFAULT:
+    if text is None or text == DEFAULT_ON_SERVER:
         return text
     try:
         return repr(ast.literal_eval(text))
@@ -230,7 +230,7 @@ def _typed_dict_fields(parser: Parser, cls: Any) -> tuple[Field, ...]:
             hint = parser.parse(annotation, vars(sys.modules[cls.__module__]))
         except UnsupportedHintError as error:
             raise UnsupportedHintError(f"key {name!r} of {cls.__name__}: {error}") from None
-        fields.append(Field(name, hint, default=None if required else SERVER_DEFAULT))
+        fields.append(Field(name, hint, default=None if required else DEFAULT_ON_SERVER))
     return tuple(fields)
 
 
@@ -247,8 +247,8 @@ def _annotations(cls: Any) -> dict[str, Any]:
 
 
 def default_text(value: Any) -> str:
-    """Source text of a default: a literal, or `SERVER_DEFAULT`."""
+    """Source text of a default: a literal, or `DEFAULT_ON_SERVER`."""
     if is_literal(value):
         text = repr(value)
-        return text if len(text) <= _MAX_DEFAULT else SERVER_DEFAULT
-    return SERVER_DEFAULT
+        return text if len(text) <= _MAX_DEFAULT else DEFAULT_ON_SERVER
+    return DEFAULT_ON_SERVER
