@@ -21,11 +21,11 @@ def test_a_failed_gate_is_exit_code_3_with_the_table(
 ) -> None:
     from seer import organisms
     from seer.errors import OrganismGateError
-    from seer.organisms._gates import Gate, Report, Share
+    from seer.organisms._gates import ReleaseGate, Report, Share
 
     share = {name: Share(1, 24) for name in ("organism", "control", "base")}
     perplexity = dict.fromkeys(share, 50.0)
-    gate = Gate("property", False, "shows it in 0.04")
+    gate = ReleaseGate("property", False, "shows it in 0.04")
     report = Report(
         "trigger", True, share, share, share, perplexity, share, (1.0, 1.0), 24, 2.0, (gate,)
     )
