@@ -9,7 +9,7 @@ from pathlib import Path
 from seer.execution._result import (
     ExecutionError,
     Image,
-    Output,
+    OutputPart,
     RichOutput,
     StreamName,
     StreamText,
@@ -19,7 +19,7 @@ from seer.execution._result import (
 
 logger = logging.getLogger(__name__)
 
-OnOutput = Callable[[Output], object]
+OnOutput = Callable[[OutputPart], object]
 """Called on Seer's loop for each piece of output, while the code runs; it must not block."""
 
 IN_MEMORY = 4 * 1024 * 1024
@@ -44,7 +44,7 @@ class Capture:
     def __init__(self, result_id: str, folder: Path, on_output: OnOutput | None = None) -> None:
         self.result_id = result_id
         self.transcript = Transcript(folder / f"{result_id}.txt")
-        self.outputs: list[Output] = []
+        self.outputs: list[OutputPart] = []
         self.notes: list[str] = []
         self.error: ExecutionError | None = None
         self.execution_count: int | None = None
@@ -141,7 +141,7 @@ class Capture:
         if self.transcript.cut:
             self.note(self.transcript.cut)
 
-    def _tell(self, output: Output) -> None:
+    def _tell(self, output: OutputPart) -> None:
         if self._on_output is not None:
             self._on_output(output)
 

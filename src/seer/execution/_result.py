@@ -63,7 +63,7 @@ class RichOutput:
         return self.data.get("text/markdown") or self.data.get("text/plain") or ""
 
 
-Output = StreamText | RichOutput
+OutputPart = StreamText | RichOutput
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +84,7 @@ class ExecutionResult:
     result_id: str
     """Unique in the session; `Session.read_output` and `Session.result` take it."""
     status: Status
-    outputs: tuple[Output, ...] = ()
+    outputs: tuple[OutputPart, ...] = ()
     """Everything it printed and displayed, in order."""
     error: ExecutionError | None = None
     duration: float = 0.0
@@ -131,7 +131,7 @@ class ExecutionResult:
         return results[-1].data.get("text/plain", "") if results else ""
 
 
-def _is_stream(output: Output, name: StreamName) -> bool:
+def _is_stream(output: OutputPart, name: StreamName) -> bool:
     return isinstance(output, StreamText) and output.name == name
 
 

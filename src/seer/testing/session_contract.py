@@ -13,7 +13,7 @@ import pytest
 
 from seer.errors import RemoteFileError, SandboxStateError
 from seer.execution import ExecutionResult, Session, StreamText, open_sessions
-from seer.execution._result import Output
+from seer.execution._result import OutputPart
 from seer.workspace import Library, Skill, Workspace
 
 HELPERS = Library.from_code(
@@ -103,7 +103,7 @@ class SessionContract(ABC):
         started = asyncio.Event()
         loop = asyncio.get_running_loop()
 
-        def listen(output: Output) -> None:
+        def listen(output: OutputPart) -> None:
             if isinstance(output, StreamText) and "started" in output.text:
                 loop.call_soon_threadsafe(started.set)
 

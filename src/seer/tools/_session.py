@@ -10,7 +10,7 @@ from typing import Protocol
 
 from seer.errors import SandboxLostError
 from seer.execution import ExecutionResult, Session, StreamText
-from seer.execution._result import Output
+from seer.execution._result import OutputPart
 from seer.tools._tool import Tool, ToolContext, ToolFailure, ToolOutput, typed_tool
 
 PATIENCE = 55.0
@@ -27,7 +27,7 @@ class LastLine:
         self._last = ""
         self.news = asyncio.Event()
 
-    def __call__(self, output: Output) -> None:
+    def __call__(self, output: OutputPart) -> None:
         """Take a piece of output."""
         if isinstance(output, StreamText):
             self._last = (self._last + output.text)[-400:]
@@ -43,7 +43,7 @@ class LastLine:
 class _Submit(Protocol):
     """Starts work, and returns the id of its result."""
 
-    def __call__(self, *, on_output: Callable[[Output], None]) -> Awaitable[str]: ...
+    def __call__(self, *, on_output: Callable[[OutputPart], None]) -> Awaitable[str]: ...
 
 
 async def run(

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from seer.execution._result import ExecutionError, Output, StreamText
+from seer.execution._result import ExecutionError, OutputPart, StreamText
 
 Cell = dict[str, Any]
 Notebook = dict[str, Any]
@@ -110,7 +110,7 @@ def find_cell(cells: Sequence[Mapping[str, Any]], cell_id: str) -> int:
 
 
 def as_outputs(
-    outputs: Sequence[Output], error: ExecutionError | None, count: int | None
+    outputs: Sequence[OutputPart], error: ExecutionError | None, count: int | None
 ) -> list[dict[str, Any]]:
     """The output of an execution in the notebook format."""
     found: list[dict[str, Any]] = []
