@@ -20,7 +20,7 @@ Operator = Literal[
 ]
 """`within`: at most that far from 0. `covers`, `excludes`: of the 95 % interval of a difference."""
 Measure = Literal["value", "mean", "rate", "difference", "ratio"]
-Kind = Literal["effect", "null", "fact"]
+ClaimKind = Literal["effect", "null", "fact"]
 Scalar = str | float | bool
 
 _SCALAR: dict[str, Any] = {"type": ["number", "string", "boolean"]}
@@ -68,7 +68,7 @@ CLAIM_SCHEMA: dict[str, Any] = {
     "additionalProperties": False,
     "properties": {
         "text": {"type": "string", "maxLength": 2000},
-        "kind": {"enum": [*get_args(Kind)]},
+        "kind": {"enum": [*get_args(ClaimKind)]},
         "checks": {
             "type": "array",
             "maxItems": 32,
@@ -156,7 +156,7 @@ class Claim:
     text: str
     """In words, for people; nothing is computed from it."""
     checks: tuple[Check, ...] = ()
-    kind: Kind = "effect"
+    kind: ClaimKind = "effect"
     """An effect that a control does not show, its absence, or a plain fact."""
     tried: int | None = None
     """The number of attempts, if there were more than these."""

@@ -30,7 +30,7 @@ from seer.viewer._fragments import (
     notebook_fragments,
 )
 from seer.viewer._json import answer
-from seer.viewer._lines import KINDS, Kind, described
+from seer.viewer._lines import LINE_KINDS, LineKind, described
 from seer.viewer._live import follow
 from seer.viewer._notebooks import read_notebook
 from seer.viewer._redaction import Redaction
@@ -134,7 +134,9 @@ class Api:
     def stream(self, request: Request) -> Response:
         """Events and calls, from the given offsets on, for as long as the run goes on."""
         run = self._open(request)
-        offsets: dict[Kind, int] = {kind: _number(request.query_params, kind, 0) for kind in KINDS}
+        offsets: dict[LineKind, int] = {
+            kind: _number(request.query_params, kind, 0) for kind in LINE_KINDS
+        }
         return StreamingResponse(
             follow(run, offsets, closing=self._closing), media_type="application/x-ndjson"
         )
@@ -142,7 +144,7 @@ class Api:
     def line(self, request: Request) -> Response:
         """One whole line, by the offset where it begins."""
         run = self._open(request)
-        kind: Kind = "calls" if request.query_params.get("kind") == "calls" else "events"
+        kind: LineKind = "calls" if request.query_params.get("kind") == "calls" else "events"
         for _, body in run.lines(kind, after=_number(request.query_params, "at", 0)):
             return answer(body)
         raise RunNotFoundError("there is no line at this offset")
@@ -151,7 +153,7 @@ class Api:
         """The fragments of some lines, by kind and by the offsets where the lines begin."""
         run = self._open(request)
         found: dict[str, dict[str, Fragments]] = {}
-        for kind in KINDS:
+        for kind in LINE_KINDS:
             offsets = [one for one in request.query_params.get(kind, "").split(",") if one]
             if len(offsets) > MOST_LINES:
                 raise ConfigError(kind, len(offsets), f"at most {MOST_LINES} lines at a time")
@@ -239,7 +241,7 @@ async def failure(request: Request, error: Exception) -> Response:
     return answer({"error": str(error)}, status=status)
 
 
-def _fragments_at(run: Run, kind: Kind, at: str) -> Fragments:
+def _fragments_at(run: Run, kind: LineKind, at: str) -> Fragments:
     for _, body in run.lines(kind, after=_number({kind: at}, kind, 0)):
         return line_fragments(kind, body, run.blob)
     return {}

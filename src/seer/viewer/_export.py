@@ -20,7 +20,7 @@ from seer.viewer._assets import bundle, stylesheet
 from seer.viewer._claims import checked_claims
 from seer.viewer._fragments import line_fragments, notebook_fragments
 from seer.viewer._json import dump
-from seer.viewer._lines import KINDS, Kind, described, slim
+from seer.viewer._lines import LINE_KINDS, LineKind, described, slim
 from seer.viewer._notebooks import read_notebook
 from seer.viewer._redaction import Redaction, Scrubber
 
@@ -80,7 +80,7 @@ def _shared_page(run: Run, redaction: Redaction) -> SharedPage:
     scrubber = Scrubber(redaction, folder=run.info.program.cwd)
     packing = _Packing(run, scrubber)
     lines: list[dict[str, Any]] = []
-    for kind in KINDS:
+    for kind in LINE_KINDS:
         at = 0
         for end, body in run.lines(kind):
             lines.append(packing.line(kind, body, at, end))
@@ -113,7 +113,7 @@ class _Packing:
         self._left = MOST_BLOBS
         self.blobs: dict[str, str] = {}
 
-    def line(self, kind: Kind, body: dict[str, Any], at: int, end: int) -> dict[str, Any]:
+    def line(self, kind: LineKind, body: dict[str, Any], at: int, end: int) -> dict[str, Any]:
         packed = self._body(body, end - at)
         line = {"kind": kind, "at": at, "next": end, "body": packed}
         if at < FORMATTED:

@@ -12,8 +12,8 @@ from typing import Any, Literal, cast
 from seer.runs import Run
 from seer.viewer._render import plain_line
 
-Kind = Literal["events", "calls"]
-KINDS: tuple[Kind, ...] = ("events", "calls")
+LineKind = Literal["events", "calls"]
+LINE_KINDS: tuple[LineKind, ...] = ("events", "calls")
 
 WHOLE = 64 * 1024
 """Lines of up to this many characters are passed on as they are."""

@@ -17,7 +17,7 @@ import anyio.to_thread
 from seer.errors import RecordError
 from seer.runs import Run
 from seer.viewer._json import dump
-from seer.viewer._lines import WHOLE, Kind, described, slim
+from seer.viewer._lines import WHOLE, LineKind, described, slim
 
 LOOK = 0.25
 """Seconds between two looks at a running run."""
@@ -32,7 +32,7 @@ class RunTail:
     """The position of one reader in one run."""
 
     run: Run
-    offsets: dict[Kind, int]
+    offsets: dict[LineKind, int]
     broken: set[str] = field(default_factory=set[str])
     _stamp: tuple[int, ...] = ()
     _status: str = ""
@@ -53,7 +53,7 @@ class RunTail:
         """Whether the run had ended at the last look."""
         return self._status not in {"", "running"}
 
-    def _news_of(self, kind: Kind) -> list[dict[str, Any]]:
+    def _news_of(self, kind: LineKind) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
         at, budget = self.offsets[kind], _BATCH
         try:
@@ -82,7 +82,7 @@ class RunTail:
 
 
 async def follow(
-    run: Run, offsets: dict[Kind, int], *, closing: Callable[[], bool]
+    run: Run, offsets: dict[LineKind, int], *, closing: Callable[[], bool]
 ) -> AsyncGenerator[bytes, None]:
     """The stream, as lines of JSON."""
     tail = RunTail(run, offsets)
