@@ -33,7 +33,7 @@ _SKIPPED_BESIDE_SAFETENSORS = (
 )
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
-Report = Callable[[dict[str, Any]], None]
+OnReport = Callable[[dict[str, Any]], None]
 
 
 class NoRoom(Exception):
@@ -53,7 +53,7 @@ def skipped_patterns(files: Iterable[str]) -> list[str]:
 
 
 def fetch(
-    repo_id: str, revision: str, *, token: str | None = None, report: Report = lambda _: None
+    repo_id: str, revision: str, *, token: str | None = None, report: OnReport = lambda _: None
 ) -> Path:
     """Download a model, or what is missing of it, into the hub's cache.
 
@@ -177,7 +177,7 @@ def _verify(blobs: Path, names: list[str]) -> None:
         raise Corrupt(f"{len(bad)} file(s) arrived with a content other than the hub announced")
 
 
-def _bar_class(report: Report) -> type[Any]:
+def _bar_class(report: OnReport) -> type[Any]:
     class Bar:
         """Stands in for tqdm: turns the library's byte counts into reports."""
 

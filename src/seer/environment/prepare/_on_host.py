@@ -22,12 +22,12 @@ from seer.environment.models._view import ModelSource
 from seer.environment.packages._packages import build_environment
 from seer.environment.prepare._preparer import LocalPreparer
 
-Report = Callable[[Mapping[str, object]], None]
+OnReport = Callable[[Mapping[str, object]], None]
 _HUB = "huggingface-hub>=1"
 _STORE = "SEER_MODEL_STORE"
 
 
-def main(request: Mapping[str, Any], report: Report) -> dict[str, object]:
+def main(request: Mapping[str, Any], report: OnReport) -> dict[str, object]:
     """Carry out the request."""
     os.environ.update(request["env"])
     if request["uv"] is not None:
@@ -51,7 +51,7 @@ def _has_uv() -> bool:
     )
 
 
-async def _packages(request: Mapping[str, Any], report: Report) -> str | None:
+async def _packages(request: Mapping[str, Any], report: OnReport) -> str | None:
     if request["wheels"] is not None:
         os.environ["UV_FIND_LINKS"] = request["wheels"]
         os.environ["UV_NO_INDEX"] = "1"
@@ -64,7 +64,7 @@ async def _packages(request: Mapping[str, Any], report: Report) -> str | None:
     return str(made) if made is not None else None
 
 
-async def _target(request: Mapping[str, Any], report: Report) -> dict[str, str]:
+async def _target(request: Mapping[str, Any], report: OnReport) -> dict[str, str]:
     """The platform that wheels must fit."""
     return {
         "python": f"{sys.version_info.major}.{sys.version_info.minor}",
@@ -73,13 +73,13 @@ async def _target(request: Mapping[str, Any], report: Report) -> dict[str, str]:
     }
 
 
-async def _versions(request: Mapping[str, Any], report: Report) -> dict[str, str]:
+async def _versions(request: Mapping[str, Any], report: OnReport) -> dict[str, str]:
     where = request["environment"]
     environment = Path(where) if where is not None else None
     return await LocalPreparer().versions(environment, request["wanted"])
 
 
-async def _download(request: Mapping[str, Any], report: Report) -> list[str | None]:
+async def _download(request: Mapping[str, Any], report: OnReport) -> list[str | None]:
     stored = _in_store(request["name"], request["revision"])
     if stored is not None:
         return stored
@@ -117,7 +117,7 @@ def _is_model(folder: Path) -> bool:
     return any((folder / name).is_file() for name in ("config.json", "adapter_config.json"))
 
 
-async def _view(request: Mapping[str, Any], report: Report) -> dict[str, object]:
+async def _view(request: Mapping[str, Any], report: OnReport) -> dict[str, object]:
     source = ModelSource(Path(request["folder"]), name=request["name"], commit=request["commit"])
     view = await LocalPreparer().view(
         source,
@@ -132,7 +132,7 @@ async def _view(request: Mapping[str, Any], report: Report) -> dict[str, object]
     }
 
 
-async def _repo(request: Mapping[str, Any], report: Report) -> dict[str, object]:
+async def _repo(request: Mapping[str, Any], report: OnReport) -> dict[str, object]:
     fields: dict[str, Any] = request["config"]
     if request["token"] is not None:
         os.environ[fields["token_secret"]] = request["token"]
@@ -140,7 +140,7 @@ async def _repo(request: Mapping[str, Any], report: Report) -> dict[str, object]
     return {**asdict(made), "host_path": str(made.host_path)}
 
 
-_OPERATIONS: dict[str, Callable[[Mapping[str, Any], Report], Awaitable[object]]] = {
+_OPERATIONS: dict[str, Callable[[Mapping[str, Any], OnReport], Awaitable[object]]] = {
     "packages": _packages,
     "target": _target,
     "versions": _versions,
