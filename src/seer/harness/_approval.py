@@ -23,11 +23,11 @@ logger = logging.getLogger(__name__)
 VARIABLE = "SEER_APPROVE"
 ApprovalAnswer: TypeAlias = Literal["auto", "ask", "deny"]
 """`auto`: the call is made. `ask`: a person decides. `deny`: it is not made."""
-Policy: TypeAlias = (
+ApprovalPolicy: TypeAlias = (
     ApprovalAnswer
     | Callable[[ToolCall], "bool | ApprovalAnswer | Awaitable[bool] | Awaitable[ApprovalAnswer]"]
 )
-Approve: TypeAlias = Policy | Mapping[str, Policy]
+Approve: TypeAlias = ApprovalPolicy | Mapping[str, ApprovalPolicy]
 _ANSWERS = ("auto", "ask", "deny")
 _SHOWN = 500
 
@@ -43,7 +43,7 @@ class Approvals:
 
     def __init__(
         self,
-        policies: Mapping[str, Policy],
+        policies: Mapping[str, ApprovalPolicy],
         *,
         emit: Callable[[Event], None],
         terminal: bool,
@@ -152,7 +152,7 @@ async def _consult(policy: Callable[[ToolCall], object], call: ToolCall) -> Appr
     raise ConfigError("approve", said, f"a function must return True, False or one of {_ANSWERS}")
 
 
-def read_policies(approve: Approve | None) -> dict[str, Policy]:
+def read_policies(approve: Approve | None) -> dict[str, ApprovalPolicy]:
     """Policies by pattern, from the argument or from `SEER_APPROVE`.
 
     Raises:
@@ -164,8 +164,10 @@ def read_policies(approve: Approve | None) -> dict[str, Policy]:
         return parse_policies(VARIABLE, asked)
     if approve is None:
         return {}
-    given = cast("Mapping[str, Policy]", approve) if isinstance(approve, Mapping) else None
-    policies: dict[str, Policy] = {"*": cast("Policy", approve)} if given is None else {**given}
+    given = cast("Mapping[str, ApprovalPolicy]", approve) if isinstance(approve, Mapping) else None
+    policies: dict[str, ApprovalPolicy] = (
+        {"*": cast("ApprovalPolicy", approve)} if given is None else {**given}
+    )
     for pattern, policy in policies.items():
         if not isinstance(pattern, str) or not (callable(policy) or policy in _ANSWERS):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(
@@ -174,7 +176,7 @@ def read_policies(approve: Approve | None) -> dict[str, Policy]:
     return policies
 
 
-def parse_policies(field: str, text: str) -> dict[str, Policy]:
+def parse_policies(field: str, text: str) -> dict[str, ApprovalPolicy]:
     """Policies by pattern, from `ask` or `python=ask,*=deny`.
 
     Args:
@@ -184,7 +186,7 @@ def parse_policies(field: str, text: str) -> dict[str, Policy]:
     Raises:
         ConfigError: It names something that is not a policy.
     """
-    policies: dict[str, Policy] = {}
+    policies: dict[str, ApprovalPolicy] = {}
     for part in text.split(","):
         pattern, _, word = (item.strip() for item in part.rpartition("="))
         if word not in _ANSWERS:
@@ -195,7 +197,9 @@ def parse_policies(field: str, text: str) -> dict[str, Policy]:
     return policies
 
 
-def find_policy(policies: Mapping[str, Policy], name: str, server: str | None) -> Policy:
+def find_policy(
+    policies: Mapping[str, ApprovalPolicy], name: str, server: str | None
+) -> ApprovalPolicy:
     """The policy of the first pattern that matches the tool's name, or `server/name`."""
     for pattern, policy in policies.items():
         if fnmatchcase(name, pattern) or fnmatchcase(f"{server}/{name}", pattern):

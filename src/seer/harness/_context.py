@@ -38,7 +38,7 @@ from seer.events import (
     Waiting,
 )
 from seer.harness._answers import problem_of
-from seer.harness._approval import Approvals, Policy
+from seer.harness._approval import ApprovalPolicy, Approvals
 from seer.harness._limits import Crossing, Limits, Meter, Price
 from seer.harness._toolbox import ToolBox, ToolOutcome
 from seer.rpc.client._tool_call import tool_call
@@ -75,7 +75,7 @@ class AgentContext:
         report: Callable[[Event], None],
         consumer_ready: Callable[[], Awaitable[None]],
         interactive: bool = False,
-        policies: Mapping[str, Policy],
+        policies: Mapping[str, ApprovalPolicy],
         tool_calls: ToolCalls,
         asks: bool = False,
         deltas: bool = False,

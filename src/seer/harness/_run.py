@@ -40,7 +40,7 @@ from seer.events import (
     TextDelta,
 )
 from seer.harness._agent import Agent, AgentRequest
-from seer.harness._approval import Approve, Policy, find_policy, read_policies
+from seer.harness._approval import ApprovalPolicy, Approve, find_policy, read_policies
 from seer.harness._context import AgentContext, RunOver
 from seer.harness._control import control_socket
 from seer.harness._limits import Crossing, Limits, Meter, Price
@@ -155,7 +155,7 @@ class AgentRun(AsyncIterator[Event]):
         session: SessionLike | None,
         recording: Recording,
         interactive: bool,
-        policies: Mapping[str, Policy],
+        policies: Mapping[str, ApprovalPolicy],
         shown: bool = False,
     ) -> None:
         self.run_id = request.run_id
