@@ -132,10 +132,10 @@ async def test_a_server_that_ends_at_once_tells_its_last_words(
 
 CANCELS = """
 import asyncio
-from seer.execution.notebook.jupyter.controller import Controller
+from seer.execution.notebook.jupyter.controller import ControllerPipe
 
 async def main():
-    controller = Controller()
+    controller = ControllerPipe()
     listening = asyncio.create_task(controller.listen())
     saving = asyncio.create_task(controller.ask({"do": "save"}))
     await asyncio.sleep(0)

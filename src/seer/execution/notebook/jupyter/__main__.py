@@ -25,7 +25,7 @@ from traitlets.config import Config
 
 from seer.execution.notebook._edits import Edit
 from seer.execution.notebook.jupyter.contents import SessionContents
-from seer.execution.notebook.jupyter.controller import Controller, Message
+from seer.execution.notebook.jupyter.controller import ControllerPipe, Message
 from seer.execution.notebook.jupyter.document import (
     edit_document,
     open_document,
@@ -70,7 +70,7 @@ def main() -> None:
         hard = resource.getrlimit(resource.RLIMIT_AS)[1]
         most = _MEMORY if hard == resource.RLIM_INFINITY else min(_MEMORY, hard)
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
-    controller = Controller()
+    controller = ControllerPipe()
     RelayProvisioner.controller = SessionContents.controller = controller
     SessionContents.notebook = controller.settings["notebook"]
     RelayFactory.instance()  # Jupyter uses this one from now on
@@ -89,7 +89,7 @@ def _refuse_programs(event: str, _: tuple[Any, ...]) -> None:
         raise PermissionError(f"a notebook's server starts no programs ({event})")
 
 
-async def _serve(app: ServerApp, controller: Controller) -> None:
+async def _serve(app: ServerApp, controller: ControllerPipe) -> None:
     listening = asyncio.create_task(controller.listen())
     serving = asyncio.create_task(_answer(app, controller))
     try:
@@ -106,7 +106,7 @@ async def _serve(app: ServerApp, controller: Controller) -> None:
         os._exit(0)
 
 
-async def _answer(app: ServerApp, controller: Controller) -> None:
+async def _answer(app: ServerApp, controller: ControllerPipe) -> None:
     notebook: str = controller.settings["notebook"]
 
     async def handle(request: Message) -> Message:

@@ -15,7 +15,7 @@ from jupyter_server.services.contents.manager import AsyncContentsManager
 from tornado.web import HTTPError
 
 from seer.execution.notebook._edits import Notebook, without_trust
-from seer.execution.notebook.jupyter.controller import Controller
+from seer.execution.notebook.jupyter.controller import ControllerPipe
 
 Model = dict[str, Any]
 
@@ -45,7 +45,7 @@ class NoCheckpoints(AsyncCheckpoints):
 class SessionContents(AsyncContentsManager):
     """A folder with one file in it, which cannot be moved or removed."""
 
-    controller: ClassVar[Controller]
+    controller: ClassVar[ControllerPipe]
     notebook: ClassVar[str]
     checkpoints_class = NoCheckpoints
 

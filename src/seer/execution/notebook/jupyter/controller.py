@@ -19,8 +19,8 @@ _LINE = 1 << 30
 Message = dict[str, Any]
 
 
-class Controller:
-    """Sends and receives messages. There is one instance."""
+class ControllerPipe:
+    """Sends messages to the controller and receives them. There is one instance."""
 
     def __init__(self) -> None:
         self.settings: Message = json.loads(sys.stdin.buffer.readline())

@@ -20,7 +20,7 @@ from jupyter_server.services.kernels.kernelmanager import (
     ServerKernelManager,
 )
 
-from seer.execution.notebook.jupyter.controller import Controller
+from seer.execution.notebook.jupyter.controller import ControllerPipe
 
 KERNEL = "python3"
 """The usual name, so that notebooks that are saved here open and run elsewhere."""
@@ -95,7 +95,7 @@ class RelayKernelManager(ServerKernelManager):
 class RelayProvisioner(KernelProvisionerBase):
     """Stands for the session's kernel."""
 
-    controller: ClassVar[Controller]
+    controller: ClassVar[ControllerPipe]
     _attached = False
 
     @property
