@@ -6,7 +6,7 @@ from typing import Any
 
 from seer.errors import EndingError
 
-Step = Callable[[], Awaitable[None]]
+EndStep = Callable[[], Awaitable[None]]
 
 
 class Ending:
@@ -34,7 +34,7 @@ class Ending:
         await asyncio.shield(self._attempt)
 
 
-async def run_all(what: str, steps: Iterable[Step]) -> None:
+async def run_all(what: str, steps: Iterable[EndStep]) -> None:
     """Run every step, even after one has failed.
 
     Raises:

@@ -17,7 +17,7 @@ from functools import partial
 from html import escape
 from typing import ClassVar, Protocol, Self, cast
 
-from seer._ending import Ending, Step, run_all
+from seer._ending import Ending, EndStep, run_all
 from seer._sync import from_any_loop, on_loop, run_sync
 from seer._wiring import open_notebook
 from seer.environment._handles import ModelHandle, RepoHandle
@@ -178,7 +178,7 @@ class Sandbox:
         name = self._started.machine.id if self._started is not None else "that was not started"
         await run_all(f"sandbox {name}", self._ending_steps())
 
-    def _ending_steps(self) -> Iterator[Step]:
+    def _ending_steps(self) -> Iterator[EndStep]:
         """The steps of the end, in this order. Each step forgets what it has ended."""
         if self.paused:
             # A paused machine does not answer, so it ends first and no other step waits for it.
@@ -189,7 +189,7 @@ class Sandbox:
         if self._started is not None:
             yield self._end_machine
 
-    def _content_steps(self) -> Iterator[Step]:
+    def _content_steps(self) -> Iterator[EndStep]:
         """The steps that come before the end of the machine itself."""
         return iter(())
 

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypedDict, Unpack, assert_never, overload
 
-from seer._ending import Step
+from seer._ending import EndStep
 from seer._sync import from_any_loop, on_loop, run_sync
 from seer._wiring import OpenServer, open_interface_server
 from seer.console import progress
@@ -84,7 +84,7 @@ class ScopedSandbox(Sandbox):
     def _extra_mounts(self) -> tuple[Mount, ...]:
         return (Mount(bundle(server_bundle()), GATE_FILES),)
 
-    def _content_steps(self) -> Iterator[Step]:
+    def _content_steps(self) -> Iterator[EndStep]:
         for served in (*self._died, *self._served.values()):
             for dependent in list(served.dependents):
                 yield partial(dependent.owner_ends, served)

@@ -107,7 +107,7 @@ class Select:
     value: Scalar
 
 
-Step = str | int | Select
+PathStep = str | int | Select
 """A key, an index, a selection; the key `*` stands for every item."""
 
 
@@ -117,7 +117,7 @@ class Reading:
 
     call: str
     """The id that the caller saw, or `function#n`."""
-    path: tuple[Step, ...] = ()
+    path: tuple[PathStep, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.call}{path_text(self.path)}"
@@ -221,7 +221,7 @@ def _reading(data: Mapping[str, Any]) -> Reading:
     return Reading(data["call"], steps)
 
 
-def _step(value: Any) -> Step:
+def _step(value: Any) -> PathStep:
     if isinstance(value, dict):
         ((key, wanted),) = cast("dict[str, Any]", value).items()
         return Select(key, wanted)
@@ -239,13 +239,13 @@ _STEP = re.compile(
 )
 
 
-def parse_path(text: str) -> tuple[Step, ...]:
+def parse_path(text: str) -> tuple[PathStep, ...]:
     """A path as text: keys with dots, `[0]`, `[*]`, `[token=" she"]`, `["odd.key"]`.
 
     Raises:
         AnswerError: The path has another form.
     """
-    steps: list[Step] = []
+    steps: list[PathStep] = []
     place = 0
     while place < len(text):
         found = _STEP.match(text, place)
@@ -268,7 +268,7 @@ def parse_path(text: str) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def path_text(path: Sequence[Step]) -> str:
+def path_text(path: Sequence[PathStep]) -> str:
     """A path as `parse_path` reads it."""
     parts: list[str] = []
     for step in path:

@@ -26,10 +26,10 @@ from seer.scoring._claims import (
     Check,
     Claim,
     Condition,
+    PathStep,
     Reading,
     Scalar,
     Select,
-    Step,
     comparable,
     path_text,
 )
@@ -652,7 +652,7 @@ def _welch_interval(own: list[float], other: list[float]) -> tuple[float, float]
     return float(found.low), float(found.high)
 
 
-def _keys(path: Sequence[Step]) -> list[str]:
+def _keys(path: Sequence[PathStep]) -> list[str]:
     """The path without the choice of items: it identifies the kind of value."""
     return [step if isinstance(step, str) and step != "*" else "[]" for step in path]
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 from seer.errors import RecordError
 from seer.rpc.values._arrays import RawArray
 from seer.runs import GateCall, Run
-from seer.scoring._claims import Reading, Scalar, Select, Step, comparable, path_text
+from seer.scoring._claims import PathStep, Reading, Scalar, Select, comparable, path_text
 from seer.scoring._difference import as_numpy, difference, recorded_result
 
 Place = tuple[str | int, ...]
@@ -116,7 +116,7 @@ class Results:
     def _walk(
         self,
         value: Any,
-        path: Sequence[Step],
+        path: Sequence[PathStep],
         above: tuple[Mapping[str, Any], ...] = (),
         place: Place = (),
     ) -> Iterator[tuple[Any, tuple[Mapping[str, Any], ...], Place]]:
@@ -140,7 +140,7 @@ class Results:
             raise Missing(f"there is no {_named(step)} in {str(value)[:60]!r}")
 
 
-def _indexes(items: Sequence[Any], step: Step) -> Sequence[int]:
+def _indexes(items: Sequence[Any], step: PathStep) -> Sequence[int]:
     """Which items a step stands for."""
     if step == "*":
         return range(len(items))
@@ -163,7 +163,7 @@ def _scalar(value: Any) -> Any:
     return comparable(value)
 
 
-def _named(step: Step) -> str:
+def _named(step: PathStep) -> str:
     return repr(path_text((step,)))
 
 

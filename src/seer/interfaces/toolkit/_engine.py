@@ -43,7 +43,7 @@ from ._slots import (
     fit_slots,
     most_bent,
 )
-from ._steering import Step, bends_of, prompt_changes
+from ._steering import SteeringStep, bends_of, prompt_changes
 
 _log = logging.getLogger(__name__)
 _PREFILL = 8192
@@ -72,7 +72,7 @@ class Task:
 
     row: list[int]
     seed: int
-    steps: list[Step]
+    steps: list[SteeringStep]
     settings: Settings
 
 

@@ -27,7 +27,7 @@ from ._slots import Bend
 
 
 @dataclass(frozen=True)
-class Step:
+class SteeringStep:
     """One change of one row, checked: at a site, along a direction, at one position or all."""
 
     site: Site
@@ -118,7 +118,7 @@ def _left_out(ups: Tensor, downs: Tensor) -> float:
     return float((own > across).double().mean())
 
 
-def check_steering(model: Model, steering: Sequence[Steering], count: int) -> list[Step]:
+def check_steering(model: Model, steering: Sequence[Steering], count: int) -> list[SteeringStep]:
     """A call's changes, checked; a change of all layers becomes one for each.
 
     Args:
@@ -134,11 +134,11 @@ def check_steering(model: Model, steering: Sequence[Steering], count: int) -> li
     return [step for one in steering for step in _steps(model, one, count)]
 
 
-def _steps(model: Model, one: Steering, count: int) -> list[Step]:
+def _steps(model: Model, one: Steering, count: int) -> list[SteeringStep]:
     position = None if one.position is None else model.check_position(one.position, count)
     layers = range(1, model.layers + 1) if one.layer is None else [one.layer]
     sites = [site_of(model, layer, one.stream) for layer in layers]
-    return [Step(site, one.mode, _vector(model, one, site), position) for site in sites]
+    return [SteeringStep(site, one.mode, _vector(model, one, site), position) for site in sites]
 
 
 def _vector(model: Model, one: Steering, site: Site) -> Tensor | None:
@@ -175,7 +175,7 @@ def _vector(model: Model, one: Steering, site: Site) -> Tensor | None:
     return whole
 
 
-def bends_of(model: Model, steps: Sequence[Step]) -> dict[int, Bend] | None:
+def bends_of(model: Model, steps: Sequence[SteeringStep]) -> dict[int, Bend] | None:
     """What a row's changes do to each token that is written, by layer; None if slots cannot do it.
 
     Changes of the residual stream, one after the other, are again of the form of a `Bend`, unless
@@ -208,7 +208,7 @@ def bends_of(model: Model, steps: Sequence[Step]) -> dict[int, Bend] | None:
 
 
 def prompt_changes(
-    steps: Sequence[Sequence[Step]], longest: int
+    steps: Sequence[Sequence[SteeringStep]], longest: int
 ) -> dict[int, Callable[[Tensor], Tensor]]:
     """The changes of the residual stream of prompts that are padded at the right, by layer."""
 
@@ -220,7 +220,9 @@ def prompt_changes(
     return {site.layer: partial(at_prompt, change) for site, change in changes.items()}
 
 
-def changes_of(steps: Sequence[Sequence[Step]], lengths: Sequence[int]) -> Mapping[Site, Change]:
+def changes_of(
+    steps: Sequence[Sequence[SteeringStep]], lengths: Sequence[int]
+) -> Mapping[Site, Change]:
     """The changes for a batch padded at the left, one list of steps per row.
 
     Args:
@@ -260,7 +262,9 @@ class _Change:
 class _Round:
     """One change per row, all of one mode; rows without one stay as they are."""
 
-    def __init__(self, steps: Sequence[Step | None], starts: Sequence[int], mode: str) -> None:
+    def __init__(
+        self, steps: Sequence[SteeringStep | None], starts: Sequence[int], mode: str
+    ) -> None:
         self._steps = steps
         self._starts = starts
         self._mode = mode

@@ -13,13 +13,13 @@ from ._model import Model, Prompt
 from ._reading import read_logits
 from ._records import Message, NextTokens, Steering, TemplateOptions, Tokens, TokenScore
 from ._registry import find
-from ._steering import Step, changes_of, check_steering
+from ._steering import SteeringStep, changes_of, check_steering
 
 
 @dataclass(frozen=True)
 class _Task:
     row: list[int]
-    steps: list[Step]
+    steps: list[SteeringStep]
 
 
 def tokenize(text: str, *, model: str | None = None) -> Tokens:
