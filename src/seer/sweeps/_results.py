@@ -13,7 +13,7 @@ from seer.sweeps._journal import Attempt, read_journal
 from seer.sweeps._matrix import Matrix
 
 FILE = "sweep.json"
-Stopped = Literal["", "budget"]
+StoppedBy = Literal["", "budget"]
 _COLUMNS = [
     *("cell", "agent", "tools", "model", "seed", "repetition", "outcome", "score"),
     *("attempts", "seconds", "cost_usd", "ran", "run_ids", "error"),
@@ -29,7 +29,7 @@ class SweepResult:
     matrix: Matrix
     attempts: tuple[Attempt, ...]
     """All attempts, in the order in which they ended."""
-    stopped: Stopped = ""
+    stopped: StoppedBy = ""
     """Why this call of `run` stopped before all cells were done; empty if it did not."""
     running: tuple[str, ...] = ()
     """Ids of the cells whose attempt began and has not ended."""

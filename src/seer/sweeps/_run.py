@@ -40,7 +40,7 @@ from seer.sweeps._journal import (
     writing,
 )
 from seer.sweeps._matrix import Matrix
-from seer.sweeps._results import FILE, Stopped, SweepResult, read_sweep
+from seer.sweeps._results import FILE, StoppedBy, SweepResult, read_sweep
 
 logger = logging.getLogger(__name__)
 
@@ -261,7 +261,7 @@ class _Sweep:
         before = self._before[cell.id]
         return not before or self._retry.again(before[-1], before[:-1])
 
-    async def run(self, runner: Runner) -> Stopped:
+    async def run(self, runner: Runner) -> StoppedBy:
         """Run until no cell is due. Returns why it stopped earlier, if it did."""
         try:
             while self._queue or self._running:
