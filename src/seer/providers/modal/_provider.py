@@ -67,7 +67,7 @@ class ModalHost(RentedHost):
     async def start(self, spec: MachineSpec) -> RemoteMachine:
         """Start the machine, without the parts that Modal itself handles."""
         env = {**await self._secrets(), **spec.env}
-        return await super().start(dataclasses.replace(inside(spec), env=env))
+        return await super().start(dataclasses.replace(inner_spec(spec), env=env))
 
     def check_can_pause(self) -> None:
         """Refuse: Modal can end a sandbox or keep its files, but bills for one that is stopped."""
@@ -90,7 +90,7 @@ class ModalHost(RentedHost):
         return name in self._variables or (self._all_variables and not _OF_THE_IMAGE.match(name))
 
 
-def inside(spec: MachineSpec) -> MachineSpec:
+def inner_spec(spec: MachineSpec) -> MachineSpec:
     """The spec for the inside of a sandbox.
 
     Modal restricts the network and is the outer boundary. Inside, programs run in a jail if Modal

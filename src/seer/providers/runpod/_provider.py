@@ -77,7 +77,7 @@ class RunPodHost(RentedHost):
     async def start(self, spec: MachineSpec) -> RemoteMachine:
         """Start the machine; the pod is its boundary."""
         await self._await_packages()
-        return await super().start(inside(spec))
+        return await super().start(inner_spec(spec))
 
     async def run(
         self,
@@ -116,7 +116,7 @@ class RunPodHost(RentedHost):
         self._packages = ()
 
 
-def inside(spec: MachineSpec) -> MachineSpec:
+def inner_spec(spec: MachineSpec) -> MachineSpec:
     """The spec for the inside of a pod, whose root may not make namespaces.
 
     Raises:
@@ -145,7 +145,7 @@ class RunPodProvider(RemoteProvider):
 
     async def _acquire(self, spec: MachineSpec) -> RemoteHost:
         self._check_credentials()
-        inside(spec)
+        inner_spec(spec)
         options = read_options(spec.options)
         began = time.monotonic()
         pod = await retry_until_capacity(
