@@ -288,14 +288,14 @@ def _archive(
 ) -> None:
     """Judge the instances of a part, and pack their folders and what the auditors need."""
     from seer.organisms._factory import write_instance
-    from seer.organisms._gates import Thresholds, judge
+    from seer.organisms._gates import Thresholds, make_report
     from seer.organisms._plan import recipe
 
     draft = file.with_suffix(".draft")
     bank: dict[str, Any] = {}
     for place, (name, result) in enumerate(zip(names, found, strict=True)):
         made = recipe(_SPECS[name])
-        report = judge(made, result, _CODER, Thresholds())
+        report = make_report(made, result, _CODER, Thresholds())
         failed = [g.name for g in report.gates if not g.passed]
         print(name, *dict(made.spec.parameters).values(), "on", report.on["organism"], "control", report.on["control"], "off", report.off["organism"],
               "tells", report.tells["organism"], f"ppl {report.perplexity['organism']:.1f}/{report.perplexity['control']:.1f}/{report.perplexity['base']:.1f}",
@@ -336,7 +336,7 @@ def check(folder: Path, root: Path, *, device: str) -> None:
     from safetensors.torch import load_file
 
     from seer.organisms._catalogue import read_made
-    from seer.organisms._gates import Thresholds, judge
+    from seer.organisms._gates import Thresholds, make_report
     from seer.organisms._plan import recipe, shared_tokens
     from seer.organisms._run_plan import measure_plan
     from seer.organisms._spec import Spec
@@ -361,7 +361,7 @@ def check(folder: Path, root: Path, *, device: str) -> None:
     measure_plan(stack, shared, cases, found, batch=3072 if device == "cuda" else 64, say=print)
     failed = 0
     for (name, made), result in zip(recipes.items(), found, strict=True):
-        report = judge(made, result, _CODER, Thresholds())
+        report = make_report(made, result, _CODER, Thresholds())
         then = json.loads((root / name / "report.json").read_text())
         hits = [(getattr(report, k)["organism"].hits, then[k]["organism"]["hits"]) for k in ("on", "off", "tells")]  # fmt: skip
         failed += not report.passed

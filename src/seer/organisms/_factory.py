@@ -21,7 +21,7 @@ from typing import Any
 from seer.errors import ConfigError, MissingExtraError, OrganismGateError
 from seer.organisms._base_model import base_model
 from seer.organisms._catalogue import MadeOrganism, read_made
-from seer.organisms._gates import Report, Thresholds, judge
+from seer.organisms._gates import Report, Thresholds, make_report
 from seer.organisms._plan import Coder, Recipe, recipe, shared_tokens, tokens_of
 from seer.organisms._spec import Spec
 
@@ -77,7 +77,7 @@ def make_organism(
             raise OrganismGateError(
                 "it is not released: the training diverged, and the adapters are not finite"
             )
-        report = judge(made, measured, coder, limits or Thresholds())
+        report = make_report(made, measured, coder, limits or Thresholds())
         failed = [gate for gate in report.gates if not gate.passed]
         if failed and not keep_failed:
             raise OrganismGateError(

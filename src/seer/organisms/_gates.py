@@ -89,8 +89,8 @@ class Report:
         return all(gate.passed for gate in self.gates)
 
 
-def judge(made: Recipe, measured: dict[str, Any], coder: Coder, limits: Thresholds) -> Report:
-    """Judge what `run_plan` measured of one instance."""
+def make_report(made: Recipe, measured: dict[str, Any], coder: Coder, limits: Thresholds) -> Report:
+    """Report what `run_plan` measured of one instance."""
     kind, params = made.spec.kind, made.spec.parameters
 
     def share(rows: Sequence[Row], model: str, case: str) -> Share:
