@@ -76,7 +76,7 @@ def overheads(model: Any, device: str, rounds: int) -> dict[str, float]:
     import torch
     from transformers import GenerationConfig
 
-    from seer.interfaces.toolkit._inside import Site, generate_changed, read, run_changed
+    from seer.interfaces.toolkit._interventions import Site, generate_changed, read, run_changed
     from seer.interfaces.toolkit._model import Model
 
     wrapped = Model("m", model, tokenizer())

@@ -185,7 +185,7 @@ class Writer:
         import torch
 
         from seer.interfaces.toolkit._engine import Task
-        from seer.interfaces.toolkit._inside import Site
+        from seer.interfaces.toolkit._interventions import Site
         from seer.interfaces.toolkit._sampling import Settings
         from seer.interfaces.toolkit._steering import Step
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from seer.rpc import Handle
 
 from ._batches import prepare_each, run_each
-from ._inside import Site
+from ._interventions import Site
 from ._limits import check_bytes
 from ._model import Model, Prompt
 from ._reading import read_each

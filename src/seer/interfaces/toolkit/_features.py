@@ -9,7 +9,7 @@ from seer.errors import ModelInputError
 from seer.rpc import Handle
 
 from ._batches import prepare_each, run_each
-from ._inside import Site
+from ._interventions import Site
 from ._limits import MAX_TOP, check_count
 from ._model import Model, Prompt
 from ._reading import read_batch

@@ -14,7 +14,7 @@ from seer.errors import ModelInputError
 from ._batches import prepare_each, run_each
 from ._engine import Engine, Task, Written
 from ._graphs import engine_use
-from ._inside import generate_changed
+from ._interventions import generate_changed
 from ._limits import (
     BATCH_TOKENS,
     MAX_SAMPLES,

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from seer.errors import ModelInputError
 
-from ._inside import Change, Site, read, run_changed
+from ._interventions import Change, Site, read, run_changed
 from ._limits import BATCH_TOKENS, MAX_PATCHES, check_count
 from ._model import Model, Prompt
 from ._records import Layer, Patching, Stream

@@ -14,7 +14,7 @@ from seer.errors import CallLimitError, MissingExtraError, ModelInputError
 from seer.rpc import Handle
 
 from ._batches import check_total
-from ._inside import Site
+from ._interventions import Site
 from ._limits import (
     MAX_FOLDS,
     MAX_PROBE_WORK,

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ._batches import split
 from ._graphs import Graphs, engine_use, on_device
-from ._inside import Site, read
+from ._interventions import Site, read
 from ._model import Model
 from ._parts import probe, replace, watch
 from ._sites import numbers_of, source_of, split_units

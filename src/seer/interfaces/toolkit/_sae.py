@@ -21,7 +21,7 @@ from torch import Tensor
 
 from seer.errors import ModelInputError
 
-from ._inside import Site
+from ._interventions import Site
 from ._records import SaeInfo
 from ._sites import parse_hook
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from seer.errors import ModelInputError
 
-from ._inside import Site
+from ._interventions import Site
 from ._model import Model
 from ._records import Layer, Stream
 

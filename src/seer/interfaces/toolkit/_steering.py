@@ -16,7 +16,7 @@ from seer.errors import ModelInputError
 
 from ._batches import check_total
 from ._graphs import on_device
-from ._inside import Change, Site
+from ._interventions import Change, Site
 from ._limits import MAX_NULLS, MAX_STEERING, check_count, check_number, check_texts
 from ._model import Model, Prompt
 from ._reading import read_rows

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ._batches import prepare_each, run_each
-from ._inside import run_changed
+from ._interventions import run_changed
 from ._limits import MAX_TOP, check_count
 from ._model import Model, Prompt
 from ._reading import read_logits

@@ -12,7 +12,7 @@ from seer.errors import CallLimitError, ModelInputError
 from seer.rpc import Handle
 
 from ._batches import check_total, split
-from ._inside import Site
+from ._interventions import Site
 from ._limits import (
     MAX_FEATURES,
     MAX_TRAIN_STEPS,
