@@ -37,8 +37,8 @@ from seer.events import (
     UserMessage,
     Waiting,
 )
-from seer.harness._answers import problem_of
 from seer.harness._approval import ApprovalPolicy, Approvals
+from seer.harness._finish_reasons import problem_of
 from seer.harness._limits import Crossing, Limits, Meter, Price
 from seer.harness._toolbox import ToolBox, ToolOutcome
 from seer.rpc.client._tool_call import tool_call

@@ -40,8 +40,8 @@ from seer.events import (
     UserMessage,
 )
 from seer.harness._agent import Agent, AgentRequest, max_retries, require
-from seer.harness._answers import end_of
 from seer.harness._context import AgentContext, RunOver
+from seer.harness._finish_reasons import end_of
 from seer.harness._limits import cost_of
 from seer.harness._toolbox import ToolOutcome
 from seer.harness.confinement._confine import Confinement, confined
