@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from seer.harness._agent import AgentRequest
-from seer.harness.agents._neutral import NeutralAgent
+from seer.harness.agents._pydantic_ai import PydanticAIAgent
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 DEFAULT_MODEL = "gemini-3.8-flash"
 
 
-class GeminiAgent(NeutralAgent):
+class GeminiAgent(PydanticAIAgent):
     """The provider `gemini`."""
 
     name = "gemini"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from seer.errors import ConfigError
 from seer.harness._agent import AgentRequest
-from seer.harness.agents._neutral import NeutralAgent
+from seer.harness.agents._pydantic_ai import PydanticAIAgent
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 DEFAULT_MODEL = "gpt-5.5"
 
 
-class OpenAIAgent(NeutralAgent):
+class OpenAIAgent(PydanticAIAgent):
     """The provider `openai`."""
 
     name = "openai"

@@ -45,7 +45,7 @@ CONNECT_TIMEOUT = 20.0
 ANSWER_TIMEOUT = 600.0
 
 
-class NeutralAgent(Agent):
+class PydanticAIAgent(Agent):
     """What the model-neutral providers have in common."""
 
     keys: tuple[str, ...]
@@ -112,7 +112,7 @@ class _Loop:
 
     def __init__(
         self,
-        agent: NeutralAgent,
+        agent: PydanticAIAgent,
         request: AgentRequest,
         *,
         context: AgentContext,
