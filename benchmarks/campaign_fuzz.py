@@ -24,7 +24,7 @@ if __name__ == "__main__":
 
 from benchmarks._common import header, machine  # noqa: E402
 from seer.errors import ProtocolError, SeerError  # noqa: E402
-from seer.rpc.client._remote import error_from  # noqa: E402
+from seer.rpc.client._errors import error_from  # noqa: E402
 from seer.rpc.client._responses import ResponseReader  # noqa: E402
 from seer.rpc.values._codec import decode, decode_plain_call, decode_result  # noqa: E402
 from seer.rpc.wire._chunks import ChunkReader, split_chunk  # noqa: E402

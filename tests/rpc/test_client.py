@@ -30,7 +30,7 @@ from seer.errors import (
 from seer.rpc._bundles import client_bundle, server_bundle
 from seer.rpc.client import Gate, connect, deadline
 from seer.rpc.client._connection import SILENCE
-from seer.rpc.client._remote import error_from
+from seer.rpc.client._errors import error_from
 from seer.rpc.client._responses import Response
 from tests.rpc.serving import Served, read_answer, run_together, serving
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol, cast
 
 from seer.errors import ProtocolError, SandboxLostError, ServeError
 
-from .client._remote import error_from
+from .client._errors import error_from
 from .client._responses import Response, ResponseReader
 from .interface._budget import Budget
 from .wire._protocol import WireError

@@ -18,7 +18,7 @@ from ...errors import (
     InterfaceDiedError,
     InterfaceRestartedError,
 )
-from ._remote import Starting, error_from
+from ._errors import Starting, error_from
 
 if TYPE_CHECKING:
     from ._responses import Response

@@ -16,8 +16,8 @@ from ..wire._chunks import ChunkReader, split_chunk
 from ..wire._protocol import WireError
 from ._connection import Connection
 from ._drive import adrive, drive
+from ._errors import error_from
 from ._handles import Handle, write_index
-from ._remote import error_from
 from ._requests import Arguments
 from ._transport import Transport
 
