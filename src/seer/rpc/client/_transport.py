@@ -26,7 +26,7 @@ from ._attempts import AskIdempotent, Attempts, TryAgain
 from ._connection import SILENCE, CannotPass, Connection
 from ._deadline import current, deadline
 from ._drive import Wait, drive
-from ._remote import error_from
+from ._errors import error_from
 from ._requests import Arguments
 from ._tool_call import current as current_tool_call
 
