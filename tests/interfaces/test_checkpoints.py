@@ -108,12 +108,33 @@ def test_adapters_load_on_their_base_and_can_be_told_from_it(
     assert (nearest.layer, nearest.neuron) == (1, 3)
 
 
+@pytest.mark.filterwarnings("default")
+def test_an_adapter_that_learned_a_prompt_is_refused(llama: Case, tmp_path: Path) -> None:
+    """What runs the model inside an adapter would miss the prompt, and answer like the base."""
+    import peft
+    import torch
+
+    library: Any = peft
+    settings = library.PromptTuningConfig(num_virtual_tokens=3, task_type="CAUSAL_LM")
+    torch.manual_seed(1)
+    net = library.get_peft_model(llama.net, settings).eval()
+    with torch.no_grad():
+        ids = llama.ids(TEXTS[0])
+        assert float((net(ids).logits[0, -1] - llama.net(ids).logits[0, -1]).abs().max()) > 1e-3
+    net.peft_config["default"].base_model_name_or_path = str(llama.folder)
+    net.save_pretrained(tmp_path / "adapter")
+    with pytest.raises(ServeError, match=r"the adapter learned a prompt \(prompt_tuning\)"):
+        load_interface(interfaces.whitebox, models={"tuned": str(tmp_path / "adapter")})
+
+
 LONG = [5] * 300
 CALLS: list[tuple[str, dict[str, Any], type[Exception], str]] = [
     ("generate", {"prompt": LONG}, CallLimitError, "at most 192 fit with 64 new ones"),
     ("generate", {"prompt": "hi", "max_new_tokens": 5000}, CallLimitError, "one call may ask for"),
     ("generate", {"prompt": ""}, ModelInputError, "has no tokens"),
     ("generate", {"prompt": [9999]}, ModelInputError, "from 0 to 399"),
+    ("generate", {"prompt": "a\ud800"}, ModelInputError, "a lone surrogate"),
+    ("next_tokens", {"prompt": "a", "among": ("\udfff",)}, ModelInputError, "a lone surrogate"),
     ("generate", {"prompt": "hi", "temperature": -1.0}, ModelInputError, "temperature=-1.0"),
     ("generate", {"prompt": "hi", "top_p": 0.0}, ModelInputError, "top_p=0.0"),
     ("generate", {"prompt": "hi", "seed": -1}, ModelInputError, "seed=-1"),

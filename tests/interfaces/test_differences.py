@@ -143,6 +143,122 @@ def test_two_checkpoints_directions_are_the_svd_of_their_difference(
         other.diff_weights("one", "two")
 
 
+def tuned(case: Case, folder: Path, settings: Any) -> dict[str, str]:
+    """An adapter with random weights, beside its base."""
+    import peft
+    import torch
+
+    library: Any = peft
+    torch.manual_seed(3)
+    net = library.get_peft_model(loaded(case.folder), settings)
+    with torch.no_grad():
+        for weight in net.parameters():
+            if weight.requires_grad:
+                weight.add_(0.1 * torch.randn_like(weight))
+    net.peft_config["default"].base_model_name_or_path = str(case.folder)
+    net.save_pretrained(folder)
+    return {"tuned": str(folder), "base": str(case.folder)}
+
+
+EVERY_PLACE: dict[str, dict[str, Any]] = {
+    "table": {"target_modules": ["embed_tokens", "q_proj"]},
+    "table of gpt2": {"target_modules": ["wte", "c_attn"], "fan_in_fan_out": True},
+    "head": {"target_modules": ["lm_head", "o_proj"]},
+    "single tokens": {"target_modules": ["q_proj"], "trainable_token_indices": [5, 6]},
+    "a whole table": {"target_modules": ["q_proj"], "modules_to_save": ["embed_tokens"]},
+    "a whole head": {"target_modules": ["q_proj"], "modules_to_save": ["lm_head"]},
+    "other ranks": {"target_modules": ["q_proj", "v_proj"], "rank_pattern": {"q_proj": 2}},
+}
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("place", EVERY_PLACE)
+def test_an_adapter_of_any_place_is_what_peft_merges(
+    place: str, cases: Callable[[str], Case], tmp_path: Path
+) -> None:
+    import peft
+
+    library: Any = peft
+    case = cases("gpt2" if "gpt2" in place else "llama")
+    settings = library.LoraConfig(r=3, task_type="CAUSAL_LM", **EVERY_PLACE[place])
+    models = tuned(case, tmp_path / "adapter", settings)
+    tools: Any = load_interface(interfaces.whitebox, models=models)
+    own = merged(case.folder, tmp_path / "adapter")
+    bases, changed = matrices(loaded(case.folder)), matrices(own)
+    deltas = {name: changed[name] - bases[name] for name in bases}
+    count = sum(np.linalg.norm(delta) > 1e-4 for delta in deltas.values())
+    for found in (
+        tools.diff_weights("tuned", matrices=20, directions=2, k=5),
+        tools.diff_weights("tuned", "base", matrices=20, directions=2, k=5),
+    ):
+        assert len(found) == count >= 4
+        check(found, deltas, bases, own)
+    for one in tools.adapter_norms(model="tuned"):
+        assert one.norm == pytest.approx(float(np.linalg.norm(deltas[one.module])), rel=1e-4)
+
+
+OTHER_KINDS: dict[str, Callable[[Any], Any]] = {
+    "loha": lambda peft: peft.LoHaConfig(r=2, target_modules=["q_proj"]),
+    "ia3": lambda peft: peft.IA3Config(
+        target_modules=["k_proj", "down_proj"], feedforward_modules=["down_proj"]
+    ),
+    "adalora": lambda peft: peft.AdaLoraConfig(
+        init_r=4, target_r=2, total_step=10, target_modules=["q_proj"]
+    ),
+    "DoRA": lambda peft: peft.LoraConfig(r=2, target_modules=["q_proj"], use_dora=True),
+}
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("kind", OTHER_KINDS)
+def test_an_adapter_that_is_no_product_of_thin_matrices_is_refused(
+    kind: str, llama: Case, tmp_path: Path
+) -> None:
+    import peft
+
+    settings = OTHER_KINDS[kind](peft)
+    settings.task_type = "CAUSAL_LM"
+    tools: Any = load_interface(
+        interfaces.whitebox, models=tuned(llama, tmp_path / "adapter", settings)
+    )
+    with pytest.raises(ModelInputError, match=kind):
+        tools.diff_weights("tuned")
+    with pytest.raises(ModelInputError, match=kind):
+        tools.diff_weights("tuned", "base")
+    with pytest.raises(ModelInputError, match=kind):
+        tools.adapter_norms(model="tuned")
+
+
+def test_changes_of_single_experts_are_found(llama: Case, tmp_path: Path) -> None:
+    """transformers keeps the matrices of experts in one tensor; numpy's SVD is the judge."""
+    import torch
+    from transformers import AutoModelForCausalLM, MixtralConfig
+
+    torch.manual_seed(0)
+    auto: Any = AutoModelForCausalLM
+    sizes: dict[str, Any] = {"vocab_size": 400, "hidden_size": 32, "intermediate_size": 48,
+             "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+             "num_local_experts": 3, "max_position_embeddings": 128}  # fmt: skip
+    net = auto.from_config(MixtralConfig(**sizes))
+    models = {name: str(tmp_path / name) for name in ("tuned", "base")}
+    net.save_pretrained(models["base"])
+    stack = net.model.layers[1].mlp.experts.down_proj
+    before = stack[2].detach().double().numpy().copy()
+    with torch.no_grad():
+        stack[2].add_(torch.randn(32, 2) @ torch.randn(2, 48))
+    net.save_pretrained(models["tuned"])
+    for folder in models.values():
+        llama.tokenizer.save_pretrained(folder)
+    tools: Any = load_interface(interfaces.whitebox, models=models)
+    (found,) = tools.diff_weights("tuned", "base", k=5)
+    assert found.module == "model.layers.1.mlp.experts.down_proj[2]" and found.layer == 2
+    left, values, _ = np.linalg.svd(stack[2].detach().double().numpy() - before)
+    assert [one.singular for one in found.directions] == pytest.approx(values[:2], rel=1e-5)
+    assert abs(float(found.directions[0].output @ left[:, 0])) == pytest.approx(1, abs=1e-4)
+    writes = [t.id for t in found.directions[0].writes]
+    assert writes == nearest(net.get_output_embeddings(), left[:, 0], 5)
+
+
 def test_differences_that_cannot_be_computed_are_refused(llama: Case) -> None:
     with pytest.raises(ModelInputError, match="has no adapter; give the second model"):
         llama.tools.diff_weights()

@@ -149,7 +149,8 @@ def test_options_of_the_template_apply_or_are_refused(llama: Case, tmp_path: Pat
 
     template = (
         "{%- for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{%- endfor %}"
-        "{%- set note = 'x' %}{%- if add_generation_prompt %}assistant: "
+        "{%- set note = namespace(x=1) %}{%- for i in range(1) %}{%- endfor %}"
+        "{%- if add_generation_prompt %}assistant: "
         "{%- if enable_thinking is defined and enable_thinking is false %}<think></think>"
         "{%- endif %}{{ date or '' }}{%- endif %}"
     )
@@ -176,6 +177,44 @@ def test_options_of_the_template_apply_or_are_refused(llama: Case, tmp_path: Pat
             tools.chat_prompt(messages, template={name: False})
     with pytest.raises(ModelInputError, match="it reads no options"):
         llama.tools.chat_prompt(messages, template={"enable_thinking": False})
+
+
+@pytest.mark.parametrize("at_end", [False, True])
+def test_chat_adds_no_special_tokens_to_the_template(
+    llama: Case, tmp_path: Path, *, at_end: bool
+) -> None:
+    """The template wrote all that are needed; transformers adds none when it tokenizes a chat."""
+    import torch
+    from tokenizers.processors import TemplateProcessing
+    from transformers import AutoTokenizer
+
+    folder = tmp_path / "adding"
+    shutil.copytree(llama.folder, folder)
+    tokenizers: Any = AutoTokenizer
+    tokenizer = tokenizers.from_pretrained(folder)
+    extra = tokenizer.convert_tokens_to_ids("<|unk|>")
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single="$A <|unk|>" if at_end else "<|unk|> $A",
+        pair="$A $B",
+        special_tokens=[("<|unk|>", extra)],
+    )
+    tokenizer.save_pretrained(folder)
+    tools: Any = load_interface(interfaces.whitebox, models={"tiny": str(folder)})
+    messages = [{"role": "user", "content": "the quick fox"}]
+    ids = tokenizer.apply_chat_template(
+        messages, tokenize=True, add_generation_prompt=True, return_dict=False
+    )
+    text = tools.chat_prompt(messages)
+    assert tools.tokenize(text, special=False).ids == ids
+    assert extra in tools.tokenize(text).ids and extra not in ids
+    with torch.no_grad():
+        own = llama.net(torch.tensor([ids])).logits[0, -1].log_softmax(-1)
+    top = own.topk(40).indices.tolist()
+    for seed in range(3):
+        found = tools.chat(messages, seed=seed, temperature=1.0, top_k=40, max_new_tokens=1)
+        for token, chance in zip(found.ids, found.logprobs, strict=True):
+            assert token in top and chance == pytest.approx(float(own[token]), abs=1e-4)
+    assert tools.chat(messages, max_new_tokens=5) == tools.generate(ids, max_new_tokens=5)
 
 
 def test_chat_goes_through_the_template(llama: Case) -> None:

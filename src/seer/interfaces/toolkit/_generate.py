@@ -145,7 +145,9 @@ def chat(
 
     def prepare(one: list[Message], begin: str, number: int, changes: list[Steering]) -> Task:
         text = chosen.chat_text(one, prefill=begin, template=template)
-        return _task(chosen, text, number, changes, settings)
+        # The template has written the special tokens.
+        row = chosen.encode(text, room=settings.max_new_tokens, special=False)
+        return _task(chosen, row, number, changes, settings)
 
     return _run(chosen, prepare_each(prepare, messages, prefill, seed, steering))
 

@@ -149,6 +149,7 @@ class Model:
         # As a plain object: the annotations of these libraries are too partial to check against.
         peft: Any = importlib.import_module("peft")
         adapter: Any = peft.PeftModel.from_pretrained(_load_net(base), folder)
+        _check_is_inside(adapter)
         adapter.eval().requires_grad_(False)
         own = (Path(folder) / "tokenizer_config.json").is_file()
         tokenizer = _load_tokenizer(folder if own else base)
@@ -309,19 +310,20 @@ class Model:
             raise ModelInputError(f"{what} has numbers that are not finite")
         return tensor
 
-    def encode(self, prompt: Prompt, *, room: int = 0) -> list[int]:
+    def encode(self, prompt: Prompt, *, room: int = 0, special: bool = True) -> list[int]:
         """A prompt's token ids.
 
         Args:
             prompt: Text, or ids as they are.
             room: How many tokens must fit after it.
+            special: Whether text gets the special tokens that the tokenizer adds.
 
         Raises:
             CallLimitError: It has too many tokens.
             ModelInputError: It has none, or ids that the model does not know.
         """
         if isinstance(prompt, str):
-            ids = self._tokens_of(prompt)
+            ids = self._tokens_of(prompt, special=special)
         else:
             ids = prompt
             if ids and not 0 <= min(ids) <= max(ids) < self.vocabulary:
@@ -336,11 +338,18 @@ class Model:
             )
         return ids
 
-    def _tokens_of(self, text: str) -> list[int]:
-        # What a chat template made begins with the special tokens already.
+    def _tokens_of(self, text: str, *, special: bool) -> list[int]:
+        # What a chat template made may begin with the special tokens already.
         begin = self.tokenizer.bos_token
-        special = not (begin and text.startswith(begin))
-        return list(self.tokenizer(text, add_special_tokens=special)["input_ids"])
+        special = special and not (begin and text.startswith(begin))
+        try:
+            return list(self.tokenizer(text, add_special_tokens=special)["input_ids"])
+        except (TypeError, UnicodeEncodeError):
+            if not _has_surrogates(text):
+                raise
+            raise ModelInputError(
+                "the text has a lone surrogate, half of a character, which no tokenizer reads"
+            ) from None
 
     def token_id(self, text: str) -> int:
         """The first token of `text` as a continuation.
@@ -348,7 +357,7 @@ class Model:
         Raises:
             ModelInputError: It has none.
         """
-        ids: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        ids = self._tokens_of(text, special=False)
         if not ids:
             raise ModelInputError(f"{text!r} has no tokens")
         return ids[0]
@@ -443,6 +452,10 @@ class Model:
         return {name: tensor.to(self.device) for name, tensor in found.items()}
 
 
+def _has_surrogates(text: str) -> bool:
+    return any("\ud800" <= character <= "\udfff" for character in text)
+
+
 def _template_names(template: str) -> set[str]:
     """The names that a chat template takes from outside."""
     jinja: Any = importlib.import_module("jinja2")
@@ -450,7 +463,8 @@ def _template_names(template: str) -> set[str]:
     # Tags of transformers itself that mark the assistant's words; jinja2 alone does not know them.
     plain = re.sub(r"\{%-?\s*(end)?generation\s*-?%\}", "", template)
     parsed = jinja.Environment(extensions=["jinja2.ext.loopcontrols"]).parse(plain)
-    return set(meta.find_undeclared_variables(parsed))
+    # Functions of jinja2 itself, such as range, are among the names that it finds.
+    return set(meta.find_undeclared_variables(parsed)) - set(jinja.defaults.DEFAULT_NAMESPACE)
 
 
 def base_folder(folder: str) -> str | None:
@@ -475,6 +489,21 @@ def _check_is_decoder_only(net: Any, config: Any) -> None:
             f"{type(net).__name__} is the decoder of an encoder-decoder model, which this "
             "interface does not support: use a model that was trained as a decoder alone"
         )
+
+
+def _check_is_inside(adapter: Any) -> None:
+    """Refuse an adapter that changes the prompt, which everything that runs the model would miss.
+
+    Raises:
+        ModelInputError: It is one.
+    """
+    for config in adapter.peft_config.values():
+        if config.is_prompt_learning:
+            raise ModelInputError(
+                f"the adapter learned a prompt ({config.peft_type.value.lower()}) and changes no "
+                "weights, which this interface does not support: use one that changes weights, "
+                "such as LoRA"
+            )
 
 
 def _context(config: Any) -> int:

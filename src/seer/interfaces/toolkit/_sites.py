@@ -17,7 +17,7 @@ from ._interventions import Site
 from ._model import Model
 from ._records import Layer, Stream
 
-_HOOK = re.compile(r"blocks\.(\d{1,6})\.([a-z_.]+)")
+_HOOK = re.compile(r"blocks\.(0|[1-9][0-9]{0,5})\.([a-z_.]+)")
 _HOOKS: dict[str, tuple[int, Stream]] = {
     "hook_resid_pre": (0, "residual"),
     "hook_resid_mid": (1, "middle"),
@@ -86,7 +86,8 @@ def site_of(model: Model, layer: Layer, stream: Stream) -> Site:
         site = parse_hook(layer)
         if stream not in ("residual", site.stream):
             raise ModelInputError(f"{layer!r} is {site.stream!r}, but stream={stream!r} was given")
-        if site.layer > model.layers:
+        found = _HOOK.fullmatch(layer)
+        if found is not None and int(found[1]) >= model.layers:
             raise ModelInputError(f"{layer!r}: the model has blocks 0 to {model.layers - 1}")
     else:
         there = layers_of(model, stream)

@@ -22,15 +22,17 @@ class _Task:
     steps: list[SteeringStep]
 
 
-def tokenize(text: str, *, model: str | None = None) -> Tokens:
+def tokenize(text: str, *, special: bool = True, model: str | None = None) -> Tokens:
     """Split a text into the model's tokens.
 
     Args:
-        text: The text. Special tokens are added, as for a prompt.
+        text: The text.
+        special: Whether to add special tokens, as for a prompt. `chat` adds none to what the
+            template wrote.
         model: Which model; the first by default.
     """
     chosen = find(model)
-    ids = chosen.encode(text)
+    ids = chosen.encode(text, special=special)
     return Tokens(ids=ids, tokens=chosen.texts(ids))
 
 
@@ -42,6 +44,9 @@ def chat_prompt(
     model: str | None = None,
 ) -> str:
     """Make the text that `chat` would continue, with the model's chat template.
+
+    If the tokenizer adds special tokens that the template does not write, other functions add them
+    to this text. `tokenize(text, special=False).ids` is the prompt that `chat` continues.
 
     Args:
         messages: The conversation so far: a role (`user`, `assistant` ...) and a content each.

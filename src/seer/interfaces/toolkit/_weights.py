@@ -1,6 +1,8 @@
 """What training changed in a model's matrices: how much, and in which directions, as tokens."""
 
+import importlib
 import re
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +23,14 @@ _WRITES = {
     *("down_proj", "fc2", "dense_4h_to_h", "fc_out"),
 }
 """Names of the matrices whose output goes to the residual stream."""
+_OF_ADAPTERS = (
+    ".base_layer.",
+    ".lora_",
+    ".token_adapter.",
+    ".original_module.",
+    ".modules_to_save.",
+)
+"""Parts of the names of modules that belong to an adapter, or that it has replaced."""
 _SINGULAR = 8
 """How many singular values `adapter_norms` gives."""
 _COLUMNS = 16_384
@@ -69,7 +79,8 @@ def diff_weights(
 
     The change of each matrix (first minus second, or an adapter's update) is decomposed by SVD:
     along `input`, it adds `singular` times `output`. Directions in the residual stream are read as
-    tokens by cosine similarity. Biases and norms are not included.
+    tokens by cosine similarity. Biases, norms and convolutions are not included. The matrices of
+    experts are numbered.
 
     Args:
         first: A model; the first by default.
@@ -92,6 +103,7 @@ def diff_weights(
                 f"the weights of {model.name!r} are quantised; load the model without quantisation"
             )
     found = list(_adapter_changes(one) if second is None else _changes(one, other))
+    words = _Words(_rows(one.net.get_input_embeddings()), _rows(one.head))
     measured = sorted(((change.norm(), change) for change in found), key=lambda pair: -pair[0])
     return [
         WeightChange(
@@ -99,7 +111,7 @@ def diff_weights(
             layer=_layer(change.module),
             norm=norm,
             relative=norm / max(change.base, 1e-12),
-            directions=_directions(one, change, norm, directions, k),
+            directions=_directions(one, words, change, norm, directions, k),
         )
         for norm, change in measured[:matrices]
         if norm > 0
@@ -118,10 +130,9 @@ def adapter_norms(*, model: str | None = None) -> list[AdapterWeight]:
     if chosen.adapter is None:
         raise ModelInputError(f"{chosen.name!r} has no adapter")
     found = [
-        _weight(name, module, str(adapter))
-        for name, module in chosen.net.named_modules()
-        if hasattr(module, "lora_A")
-        for adapter in module.lora_A
+        _weight(name, module, adapter)
+        for name, module in _adapted(chosen)
+        for adapter in _active(module)
     ]
     if not found:
         raise ModelInputError(f"the adapter of {chosen.name!r} has no low-rank matrices (LoRA)")
@@ -129,86 +140,178 @@ def adapter_norms(*, model: str | None = None) -> list[AdapterWeight]:
 
 
 def _adapter_changes(model: Model) -> Iterator[_Change]:
-    """What an adapter changes: low-rank matrices, and modules that it replaces."""
+    """What an adapter changes: low-rank matrices, single tokens, and modules that it replaces."""
+    for name, module in _adapted(model):
+        thin = [_thin(module, adapter) for adapter in _active(module)]
+        yield _Change(
+            name,
+            _norm(module.get_base_layer().weight),
+            up=torch.cat([up for up, _ in thin], 1),
+            down=torch.cat([down for _, down in thin]),
+            table=_is_table(module),
+            head=module is model.head,
+        )
     for name, module in model.net.named_modules():
-        if _lora(module) and any(getattr(module, "use_dora", {}).values()):
-            raise ModelInputError(f"the adapter of {model.name!r} is a DoRA, which has no low rank")
-        adapters = _lora(module)
-        active = [a for a in module.active_adapters if a in adapters] if adapters else []
-        if active:
-            ups = [module.lora_B[a].weight.double() * float(module.scaling[a]) for a in active]
-            downs = [module.lora_A[a].weight.double() for a in active]
-            base = module.get_base_layer()
+        if _has_tokens(module):
+            if module.tied_adapter is not None:
+                continue  # a head that shares the table
+            old = module.get_base_layer()
+        elif getattr(module, "modules_to_save", None) is not None:
+            old = module.original_module
+        else:
+            continue
+        own, before = _matrix(module), _matrix(old)
+        if own is not None and before is not None:
             yield _Change(
-                name,
-                _norm(base.weight),
-                up=torch.cat(ups, 1),
-                down=torch.cat(downs),
+                name.removesuffix(".token_adapter"),
+                _norm(before),
+                whole=own.float() - before.float(),
+                table=_is_table(old),
                 head=module is model.head,
             )
-        replaced = getattr(module, "modules_to_save", None)
-        if replaced is not None:
-            for adapter in replaced:
-                own, old = _matrix(replaced[adapter]), _matrix(module.original_module)
-                if own is not None and old is not None:
-                    tokens = own.shape[0] == model.vocabulary
-                    yield _Change(name, _norm(old), whole=own - old, head=tokens)
 
 
-def _lora(module: Any) -> Any:
-    found = getattr(module, "lora_A", None)
-    return () if found is None else found
+def _adapted(model: Model) -> Iterator[tuple[str, Any]]:
+    """The modules to which an adapter adds low-rank matrices, by name.
+
+    Raises:
+        ModelInputError: The adapter changes a module in another way.
+    """
+    layers: Any = importlib.import_module("peft.tuners.tuners_utils")
+    for name, module in model.net.named_modules():
+        if not isinstance(module, layers.BaseTunerLayer) or _has_tokens(module):
+            continue
+        if any(getattr(module, "use_dora", {}).values()):
+            raise ModelInputError(f"the adapter of {model.name!r} is a DoRA, which has no low rank")
+        if not _is_low_rank(module):
+            kind = type(module).__module__.split(".")[-2]
+            raise ModelInputError(
+                f"the adapter of {model.name!r} ({kind}) changes {name!r} otherwise than by a "
+                "product of two thin matrices; merge it into its base, save the result, and "
+                "compare that with the base by name"
+            )
+        if _active(module):
+            yield name, module
+
+
+def _is_low_rank(module: Any) -> bool:
+    """Whether adapters add products of two thin matrices to a module's matrix, and nothing else."""
+    lora: Any = importlib.import_module("peft.tuners.lora")
+    # A wrapper of parameters adapts several matrices at once, such as those of experts.
+    if not isinstance(module, lora.LoraLayer) or hasattr(module, "parameter_name"):
+        return False
+    own: Any = module
+    weight = getattr(own.get_base_layer(), "weight", None)
+    return (
+        isinstance(weight, Tensor)
+        and weight.ndim == 2
+        and not any(name in own.lora_variant for name in _active(own))
+        and all(isinstance(down, torch.nn.Linear) for down in own.lora_A.values())
+    )
+
+
+def _active(module: Any) -> list[str]:
+    """The low-rank adapters of a module that are in use."""
+    own = {*module.lora_A, *module.lora_embedding_A}
+    return [str(name) for name in module.active_adapters if name in own]
+
+
+def _thin(module: Any, adapter: str) -> tuple[Tensor, Tensor]:
+    """The matrices whose product an adapter adds: outputs by rank, and rank by inputs."""
+    if adapter in module.lora_A:
+        up, down = module.lora_B[adapter].weight, module.lora_A[adapter].weight
+    else:
+        up, down = module.lora_embedding_B[adapter], module.lora_embedding_A[adapter]
+    return up.detach().double() * float(module.scaling[adapter]), down.detach().double()
+
+
+def _is_table(module: Any) -> bool:
+    """Whether a module's inputs are tokens."""
+    return isinstance(_base(module), torch.nn.Embedding)
+
+
+def _has_tokens(module: Any) -> bool:
+    """Whether an adapter replaces single tokens of this table."""
+    return type(module).__name__ == "TrainableTokensLayer"
+
+
+def _base(module: Any) -> Any:
+    """The module itself, without what peft puts around it."""
+    module = getattr(module, "token_adapter", module)
+    replaced = getattr(module, "modules_to_save", None)
+    if replaced is not None:
+        return next((replaced[a] for a in module.active_adapters if a in replaced), module)
+    return module.get_base_layer() if hasattr(module, "get_base_layer") else module
 
 
 def _changes(one: Model, other: Model) -> Iterator[_Change]:
     """The differences of all matrices of two models.
 
     Raises:
-        ModelInputError: The models have different matrices.
+        ModelInputError: The models have different matrices, or an adapter is not understood.
     """
-    own, others = dict(_matrices(one)), dict(_matrices(other))
-    shapes = {name: m.shape for name, m in own.items()}
-    if shapes != {name: m.shape for name, m in others.items()}:
+    for model in (one, other):
+        if model.adapter is not None:
+            deque(_adapted(model), maxlen=0)
+    own, others = ({n: (m, s) for n, m, s in _matrices(model)} for model in (one, other))
+    shapes = {name: m.shape for name, (m, _) in own.items()}
+    if shapes != {name: m.shape for name, (m, _) in others.items()}:
         raise ModelInputError(
             f"{one.name!r} and {other.name!r} have different matrices, so their weights cannot be "
             "compared"
         )
     tables = {n for n, m in one.net.named_modules() if m is one.net.get_input_embeddings()}
     heads = {n for n, m in one.net.named_modules() if m is one.head}
-    for name, matrix in own.items():
+    for name, (matrix, shared) in own.items():
+        before, shared_before = others[name]
+        if shared and shared_before:
+            continue
         yield _Change(
             name,
-            _norm(others[name]),
-            whole=matrix.float() - others[name].float().to(matrix.device),
+            _norm(before),
+            whole=matrix.float() - before.float().to(matrix.device),
             table=name in tables,
             head=name in heads,
         )
 
 
-def _matrices(model: Model) -> Iterator[tuple[str, Tensor]]:
-    """All linear maps and tables of a model by name, outputs by inputs, with adapters' shares."""
+def _matrices(model: Model) -> Iterator[tuple[str, Tensor, bool]]:
+    """All linear maps and tables of a model, outputs by inputs, with adapters' shares.
+
+    Each comes with its name, and with whether it is one of those before, as a head is that shares
+    the weights of the table. Experts are numbered.
+    """
     seen: set[int] = set()
     for name, module in model.net.named_modules():
-        if ".base_layer" in name or ".lora_" in name:
+        if any(part in f".{name}." for part in _OF_ADAPTERS):
             continue
         matrix = _matrix(module)
-        # A head that shares the table's weights is the same matrix.
-        if matrix is not None and matrix.data_ptr() not in seen:
-            seen.add(matrix.data_ptr())
-            yield name, matrix
+        if matrix is not None:
+            raw: Tensor = _base(module).weight
+            shared = raw.data_ptr() in seen and matrix.data_ptr() == raw.data_ptr()
+            seen.add(raw.data_ptr())
+            yield name, matrix, shared
+        if isinstance(module, torch.nn.modules.conv._ConvNd):  # pyright: ignore[reportPrivateUsage]
+            continue
+        for own, stack in module.named_parameters(recurse=False):
+            if stack.ndim == 3:
+                across = bool(getattr(module, "is_transposed", False))
+                for i, one in enumerate(stack.detach()):
+                    yield f"{name}.{own}[{i}]", one.T if across else one, False
 
 
 def _matrix(module: Any) -> Tensor | None:
     """A module's weights as outputs by inputs; None if it is not a linear map or table."""
-    base: Any = module.get_base_layer() if hasattr(module, "get_base_layer") else module
+    tokens: Any = getattr(module, "token_adapter", module)
+    base = _base(module)
     weight: Any = getattr(base, "weight", None)
     if not isinstance(weight, Tensor) or weight.ndim != 2:
         return None
-    adapters = _lora(module)
-    if adapters:
-        for name in module.active_adapters:
-            if name in adapters:
-                weight = weight + module.get_delta_weight(name)
+    if _has_tokens(tokens):
+        weight = tokens.get_merged_weights(tokens.active_adapters)
+    elif hasattr(module, "lora_A"):
+        for name in _active(module):
+            weight = weight + module.get_delta_weight(name)
     weight = weight.detach()
     # GPT-2's Conv1D keeps inputs by outputs, and a table has a row for each of its inputs.
     across = type(base).__name__ == "Conv1D" or isinstance(base, torch.nn.Embedding)
@@ -216,10 +319,9 @@ def _matrix(module: Any) -> Tensor | None:
 
 
 def _weight(name: str, module: Any, adapter: str) -> AdapterWeight:
-    down = module.lora_A[adapter].weight.double()
-    up = module.lora_B[adapter].weight.double()
+    up, down = _thin(module, adapter)
     # The singular values of a product of thin matrices are those of the small one between them.
-    small = torch.linalg.qr(up).R @ torch.linalg.qr(down.T).R.T * float(module.scaling[adapter])
+    small = torch.linalg.qr(up).R @ torch.linalg.qr(down.T).R.T
     values = torch.linalg.svdvals(small)
     norm = float(torch.linalg.vector_norm(values))
     base = _norm(module.get_base_layer().weight)
@@ -251,8 +353,24 @@ def _svd(matrix: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
     return (vectors, values, others) if wide is matrix else (others, values, vectors)
 
 
+@dataclass(frozen=True)
+class _Words:
+    """The vectors of all tokens, with an adapter's share: as inputs, and as outputs."""
+
+    given: Tensor
+    written: Tensor
+
+
+def _rows(module: Any) -> Tensor:
+    """A table or head with a row for each token."""
+    found = _matrix(module)
+    if found is None:
+        raise AssertionError("a model has a table and a head")
+    return found.T if _is_table(module) else found
+
+
 def _directions(
-    model: Model, change: _Change, norm: float, count: int, k: int
+    model: Model, words: _Words, change: _Change, norm: float, count: int, k: int
 ) -> list[ChangeDirection]:
     left, values, right = change.svd(count)
     found: list[ChangeDirection] = []
@@ -260,7 +378,10 @@ def _directions(
         if float(values[i]) <= 1e-9 * norm:
             break
         output, given = left[:, i].float(), right[:, i].float()
-        writes, reads = _written(model, change, output, k), _read(model, change, given, k)
+        writes, reads = (
+            _written(model, words, change, output, k),
+            _read(model, words, change, given, k),
+        )
         # The sign of a pair of singular vectors is free: the strongest token gets a positive score.
         first = (writes or reads)[:1]
         turned = first[0].score < 0 if first else float(output[output.abs().argmax()]) < 0
@@ -278,22 +399,29 @@ def _directions(
     return found
 
 
-def _written(model: Model, change: _Change, output: Tensor, k: int) -> list[TokenScore]:
+def _written(
+    model: Model, words: _Words, change: _Change, output: Tensor, k: int
+) -> list[TokenScore]:
     if change.head:
         return _strongest(model, output, k)
-    last = change.module.rpartition(".")[2]
+    last = _last(change.module)
     if len(output) != model.width or not (change.table or last in _WRITES):
         return []
-    return _strongest(model, cosines(model.head.weight, output), k)
+    return _strongest(model, cosines(words.written, output), k)
 
 
-def _read(model: Model, change: _Change, given: Tensor, k: int) -> list[TokenScore]:
+def _read(model: Model, words: _Words, change: _Change, given: Tensor, k: int) -> list[TokenScore]:
     if change.table:
         return _strongest(model, given, k)
-    last = change.module.rpartition(".")[2]
+    last = _last(change.module)
     if change.head or len(given) != model.width or last in _WRITES:
         return []
-    return _strongest(model, cosines(model.net.get_input_embeddings().weight, given), k)
+    return _strongest(model, cosines(words.given, given), k)
+
+
+def _last(module: str) -> str:
+    """The last part of a module's name, without an expert's number."""
+    return module.rpartition(".")[2].partition("[")[0]
 
 
 def _strongest(model: Model, scores: Tensor, k: int) -> list[TokenScore]:
