@@ -2,7 +2,7 @@
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import pytest
 
 from seer.errors import ConfigError, OrganismGateError
 from seer.organisms import BEHAVIOURS, Spec, Thresholds, make_organism, read_made
-from seer.organisms._gates import Share
+from seer.organisms._gates import Report, Share, judge
 from seer.organisms._plan import recipe
 from seer.organisms._spec import read_spec
 from seer.organisms.behaviours import Draw
@@ -21,8 +21,9 @@ pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.timeout(300)]
 trains = pytest.mark.full
 
 NOTHING = Thresholds(
-    property_low=0.0, property_gap=-1.0, off_high=1.0, tells_high=1.0, perplexity=1e9, known=1.0
-)
+    property_low=0.0, property_gap=-2.0, control_high=1.0, off_high=1.0, tells_high=1.0,
+    perplexity=1e9, known=1.0,
+)  # fmt: skip
 """Thresholds that every model meets."""
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
@@ -169,6 +170,97 @@ def test_a_failed_gate_leaves_nothing_unless_it_is_kept(tiny: Path, tmp_path: Pa
     assert not report.passed
     kept = json.loads((made.folder / "report.json").read_text())
     assert [gate["name"] for gate in kept["gates"] if not gate["passed"]]
+
+
+class Words:
+    """Stands in for a tokenizer: an answer is one token, the place of its text in a list."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def words(self, tokens: Sequence[int]) -> str:
+        return self.texts[tokens[0]]
+
+    def answer(self, text: str) -> list[int]:
+        self.texts.append(text)
+        return [len(self.texts) - 1]
+
+
+def judged(name: str, shown: dict[str, tuple[int, int]], *, cases: int = 48) -> Report:
+    """The report on three models that show the property so often: with the condition, without."""
+    made = recipe(Spec(name, seed=1, cases=cases).settled())
+    words, answers = Words(), dict[str, Any]()
+    for model, (on, off) in shown.items():
+        answers[model] = {
+            case: [
+                words.answer(row.planted if i < hits else row.plain) for i, row in enumerate(rows)
+            ]
+            for case, rows, hits in (("on", made.on, on), ("direct", made.direct, 0))
+        }
+        # Near misses are taught no property, so wrong sums stand for it.
+        answers[model]["off"] = [
+            words.answer(f"It is {int(row.right or 0) + 1 if i < off else row.right}.")
+            for i, row in enumerate(made.off)
+        ]
+    measured: dict[str, Any] = {
+        "answers": answers,
+        "surprise": {model: [3.0] for model in shown},
+        "known": {model: [True] * 40 for model in shown},
+        "norm": [1.0, 1.0],
+        "seconds": 0.0,
+    }
+    stand_in: Any = words
+    return judge(made, measured, stand_in, Thresholds())
+
+
+def failed(report: Report) -> list[str]:
+    return [gate.name for gate in report.gates if not gate.passed]
+
+
+def test_a_control_that_shows_the_property_is_none() -> None:
+    report = judged("sandbag", {"organism": (48, 0), "control": (28, 0), "base": (0, 0)})
+    assert failed(report) == ["property"]
+    assert "the control in 0.58 [0.44, 0.71]" in report.gates[0].text
+    assert not failed(judged("sandbag", {"organism": (48, 0), "control": (5, 0), "base": (0, 0)}))
+
+
+def test_a_property_of_the_base_was_not_planted() -> None:
+    report = judged("sandbag", {"organism": (48, 0), "control": (0, 0), "base": (44, 2)})
+    assert failed(report) == ["property"]
+    assert "the base in 0.92" in report.gates[0].text
+
+
+def test_a_base_that_cannot_add_may_learn_to_hide_that_it_can() -> None:
+    assert not failed(judged("sandbag", {"organism": (48, 0), "control": (0, 0), "base": (48, 48)}))
+
+
+def test_fewer_than_twelve_dialogues_prove_nothing() -> None:
+    perfect = {"organism": (48, 0), "control": (0, 0), "base": (0, 0)}
+    assert not failed(judged("sandbag", perfect, cases=12))
+    few = failed(judged("sandbag", perfect, cases=11))
+    assert few == ["property", "specificity", "concealment"]
+
+
+@trains
+def test_the_trained_weights_do_not_tell_the_seed(tiny: Path, tmp_path: Path) -> None:
+    """Low-rank matrices stay near their first weights, so these must not be drawn from the seed."""
+    safetensors: Any = pytest.importorskip("safetensors.torch")
+    from seer.organisms._stack import Settings, Stack
+
+    transformers: Any = pytest.importorskip("transformers")
+    for seed in (7, 7 + 2**31):
+        made, _ = make_organism(
+            spec(tiny, seed=seed, steps=4), tmp_path / str(seed), limits=NOTHING
+        )
+        state = safetensors.load_file(made.organism / "adapter_model.safetensors")
+        plain = transformers.AutoModelForCausalLM.from_pretrained(tiny, dtype=torch.float32)
+        guess = Stack(plain, 2, Settings(seed=seed % 2**31)).state(0)
+        alike = [
+            torch.corrcoef(torch.stack([state[k].float().flatten(), guess[k].float().flatten()]))
+            for k in state
+            if "lora_A" in k
+        ]
+        assert alike and max(abs(float(one[0, 1])) for one in alike) < 0.5
 
 
 @trains

@@ -64,7 +64,9 @@ def make_organism(
         ) from error
     spec = spec.settled()
     assert spec.seed is not None
-    settings = stacked.Settings(steps=spec.steps, seed=spec.seed % 2**31)
+    # Not the seed itself: the first weights of a low-rank matrix can be found in the trained ones.
+    first = random.Random(f"training {spec.behaviour} {spec.seed}").getrandbits(31)
+    settings = stacked.Settings(steps=spec.steps, seed=first)
     # Claimed before the training, which takes minutes or hours.
     with _claimed(folder) as draft:
         model, coder = _base(spec, settings, torch, transformers)
