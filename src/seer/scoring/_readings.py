@@ -29,6 +29,9 @@ class Results:
         self._alike: dict[tuple[str, str], list[GateCall]] = {}
         self.named: dict[str, GateCall] = {}
         counts: dict[str, int] = {}
+        if len({call.interface for call in calls}) > 1:
+            # Each interface adds its calls to the record in parts.
+            calls = sorted(calls, key=lambda call: call.time)
         for call in calls:
             if call.arguments is None:
                 continue  # a refused request is not a call of the function
