@@ -5,6 +5,7 @@
 # pyright: reportUnknownVariableType=false, reportUnknownLambdaType=false
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from seer import interfaces
 from seer.errors import CallLimitError, ModelInputError
+from seer.testing import load_interface
 from tests.interfaces.conftest import TEXTS, Case
 
 pytestmark = pytest.mark.full
@@ -260,7 +263,7 @@ def test_the_nearest_neuron_of_what_it_writes_is_the_neuron(case: Case) -> None:
 def save_sae(folder: Path, tensors: dict[str, Any], **config: Any) -> None:
     from safetensors.torch import save_file
 
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     plain = {"d_in": 32, "d_sae": 64, "dtype": "float32", "apply_b_dec_to_input": True}
     (folder / "cfg.json").write_text(json.dumps({**plain, **config}))
     save_file(tensors, folder / "sae_weights.safetensors")
@@ -434,6 +437,53 @@ def test_an_autoencoder_of_changed_activations_is_refused(
     # What these options do not change is read as it is.
     save_sae(sae_folder / "same", weights, hook_name="blocks.1.hook_resid_post", metadata=folded)
     assert case.tools.sae_features(TEXTS[0], "same").tokens
+
+
+def test_an_autoencoder_that_is_saved_again_is_read_again(llama: Case, sae_folder: Path) -> None:
+    import torch
+
+    hook = {"architecture": "standard", "hook_name": "blocks.1.hook_resid_post"}
+    state = torch.tensor(np.asarray(llama.tools.activations(TEXTS[0], 2)))[-1]
+    for seed in (1, 2):
+        generator = torch.Generator().manual_seed(seed)
+        weights = {
+            "W_enc": torch.randn(32, 64, generator=generator),
+            "b_enc": torch.zeros(64),
+            "W_dec": torch.randn(64, 32, generator=generator),
+            "b_dec": torch.zeros(32),
+        }
+        save_sae(sae_folder / "again", weights, **hook)
+        found = llama.tools.sae_features(TEXTS[0], "again", k=1).features[-1][0]
+        assert found.feature == int((state @ weights["W_enc"]).argmax())
+
+
+def test_without_a_first_token_prompts_begin_with_the_end_token(
+    llama: Case, sae_folder: Path, tmp_path: Path
+) -> None:
+    """As in TransformerLens, which SAELens trains with."""
+    import torch
+
+    folder = tmp_path / "without"
+    shutil.copytree(llama.folder, folder)
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    del settings["bos_token"]
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    tools: Any = load_interface(interfaces.whitebox, models={"tiny": str(folder)})
+    generator = torch.Generator().manual_seed(2)
+    weights = {
+        "W_enc": torch.randn(32, 64, generator=generator),
+        "b_enc": torch.zeros(64),
+        "W_dec": torch.randn(64, 32, generator=generator),
+        "b_dec": torch.zeros(32),
+    }
+    hook = {"architecture": "standard", "hook_name": "blocks.1.hook_resid_post"}
+    save_sae(sae_folder / "begins", weights, **hook, prepend_bos=True)
+    row = [llama.tokenizer.eos_token_id, *llama.ids(TEXTS[0])[0].tolist()]
+    with torch.no_grad():
+        states = llama.net(input_ids=torch.tensor([row]), output_hidden_states=True).hidden_states
+    hidden = (states[2][0] @ weights["W_enc"]).relu()
+    found = tools.sae_features(TEXTS[0], "begins", k=64)
+    assert found.active == (hidden > 0).sum(-1).tolist()
 
 
 def test_an_autoencoder_reads_as_it_was_trained(

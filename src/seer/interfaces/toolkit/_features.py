@@ -122,6 +122,8 @@ def _find(sae: str | Handle, model: Model) -> Sae:
 def _as_trained(model: Model, sae: Sae, row: list[int]) -> list[int]:
     """A prompt's tokens with or without the first special token, as the autoencoder had them."""
     begin = model.tokenizer.bos_token_id
+    if begin is None:
+        begin = model.tokenizer.eos_token_id  # as TransformerLens does
     if begin is None or sae.prepend_bos is None or (row[0] == begin) == sae.prepend_bos:
         return row
     if sae.prepend_bos:

@@ -237,8 +237,10 @@ def top_features(before: Tensor, k: int) -> Tensor:
     return torch.zeros_like(before).scatter(-1, places, values.relu())
 
 
-_loaded: dict[Path, Sae] = {}
-"""Folder -> the autoencoder loaded from it."""
+_Stamp = tuple[tuple[str, int, int], ...]
+"""Names, times and sizes of files."""
+_loaded: dict[Path, tuple[_Stamp, Sae]] = {}
+"""Folder -> its files, and the autoencoder loaded from them."""
 _MOST_LOADED = 8
 _collections: dict[str, Path] = {}
 """Folders of autoencoders that are configured like models, by their names."""
@@ -302,11 +304,20 @@ def find_sae(name: str, device: torch.device) -> Sae:
         known = ", ".join(map(repr, folders)) or f"none (the variable {FOLDER_VARIABLE} names them)"
         raise ModelInputError(f"sae={name!r}: there are {known}")
     folder = folders[name]
-    if folder not in _loaded:
+    stamp = _stamp(folder)
+    kept = _loaded.get(folder)
+    if kept is None or kept[0] != stamp:
         while len(_loaded) >= _MOST_LOADED:
             _loaded.pop(next(iter(_loaded)))
-        _loaded[folder] = open_sae(name, folder).load(device)
-    return _loaded[folder]
+        kept = _loaded[folder] = stamp, open_sae(name, folder).load(device)
+    return kept[1]
+
+
+def _stamp(folder: Path) -> _Stamp:
+    """What changes if an autoencoder is saved again."""
+    found = [(name, folder / name) for name in ("cfg.json", *_WEIGHTS)]
+    there = [(name, path.stat()) for name, path in found if path.is_file()]
+    return tuple((name, state.st_mtime_ns, state.st_size) for name, state in there)
 
 
 def _config(name: str, folder: Path) -> dict[str, Any]:
