@@ -1,4 +1,4 @@
-"""An interrupt while the block of a deadline is left does not leave the deadline behind."""
+"""An interrupt of a session leaves no deadline behind; `tests/rpc` has all other moments."""
 
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,12 @@ import tools
 from _seer_gate import deadline
 
 def interrupt(frame, event, arg):
-    if event == "call" and frame.f_code.co_qualname == "deadline.{method}":
-        sys.settrace(None)
+    names = {{"call": frame.f_code.co_name, "c_call": getattr(arg, "__name__", "")}}
+    if names.get(event) == "{method}":
+        sys.setprofile(None)
         os.kill(os.getpid(), signal.SIGINT)
 
-sys.settrace(interrupt)
+sys.setprofile(interrupt)
 with deadline(0.2):
     pass
 reached = True

@@ -102,9 +102,6 @@ class Interrupts:
     has ended. Python forgets a module whose import fails, but its parts and its C extensions stay,
     and packages such as numpy and torch cannot be imported twice in a process. A further interrupt
     ends an import that takes longer than `PATIENCE`.
-
-    An interrupt that arrives while the block of a `deadline` of the gate's client is left is raised
-    when it was left. Otherwise the deadline would hold for all later calls.
     """
 
     def __init__(self, kernel: Any) -> None:
@@ -199,9 +196,9 @@ class ToolCalls:
 def outermost_protected(frame: FrameType | None) -> FrameType | None:
     """The outermost frame that must not be interrupted, if there is one.
 
-    It loads an installed module, or leaves the block of a deadline. The code of modules of the
-    workspace does not count, because they can be imported again, and they may be what the interrupt
-    is meant for. The import system itself, which holds locks of all threads, does.
+    It loads an installed module. The code of modules of the workspace does not count, because they
+    can be imported again, and they may be what the interrupt is meant for. The import system
+    itself, which holds locks of all threads, does.
     """
     found = None
     innermost = True
@@ -216,8 +213,6 @@ def outermost_protected(frame: FrameType | None) -> FrameType | None:
             origin = getattr(frame.f_locals.get("spec"), "origin", None)
             if isinstance(origin, str) and is_installed(origin):
                 found = frame
-        elif code.co_qualname == "deadline.__exit__" and "_seer_gate" in code.co_filename:
-            found = frame
         frame = frame.f_back
     return found
 
