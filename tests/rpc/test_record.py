@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from seer.errors import DeadlineExceededError, GateError
+from seer.errors import CallLostError, DeadlineExceededError, GateError
 from seer.rpc.client import deadline
 from seer.rpc.client._responses import ResponseReader
 from seer.rpc.client._tool_call import tool_call
@@ -248,7 +248,55 @@ def test_a_call_that_died_with_its_process_is_recorded(served: Served) -> None:
         served.gate().call("leave")
     line = lines(served, 1)[-1]
     assert (line["function"], line["outcome"]) == ("leave", "CallLostError")
+    assert line["arguments"] == [[], {}]
     assert "status 3" in line["error"]
+
+
+@pytest.mark.parametrize("replicas", [1, 2], ids=["one process", "copies"])
+def test_calls_that_a_crash_ends_are_recorded_with_their_arguments_times_and_what_was_told(
+    tmp_path: Path, replicas: int
+) -> None:
+    record = str(tmp_path / "record")
+    with serving(SOURCE, record=record, replicas=replicas, restart="on-failure") as served:
+        followed = served.follow("a")
+        never = str(tmp_path / "never")
+        given: list[tuple[str, tuple[Any, ...]]] = [
+            ("hold", (never,)),
+            ("small", (1,)),
+            ("fail", ("ä" * 800,)),
+            ("fail", ("x" * 3000,)),
+            ("double", (np.ones(10),)),
+        ]
+        with ThreadPoolExecutor(len(given) + 1) as pool:
+            # The first one takes the thread of functions.
+            calls = [pool.submit(served.gate().call, "hold", (never,))]
+            wait_until(lambda: served.calls() == 1)
+            for name, arguments in given:
+                before = served.calls()
+                calls.append(pool.submit(served.gate().call, name, arguments))
+                wait_until(lambda before=before: served.calls() == before + 1)
+            served.kill_interface()
+            told: set[str] = set()
+            for call in calls:
+                error = call.exception(timeout=60)
+                assert isinstance(error, CallLostError)
+                told.add(str(error))
+        served.ready()
+        lost = served.recorded(followed)
+        assert {line["error"] for line in lost} == told
+        assert {line["outcome"] for line in lost} == {"CallLostError"}
+        ran, *waited = lost
+        assert [(line["function"], line.get("arguments")) for line in waited] == [
+            ("hold", [[never], {}]),
+            ("small", [[1], {}]),
+            ("fail", [["ä" * 800], {}]),
+            ("fail", None),
+            ("double", None),
+        ]
+        assert ran["run"] > 0.0
+        assert all(line["run"] == 0.0 and line["queue"] > 0.0 for line in waited)
+        received = [line["time"] - line["run"] - line["queue"] for line in lost]
+        assert received == sorted(received)
 
 
 @pytest.mark.parametrize(
@@ -758,6 +806,115 @@ def test_requests_after_the_interface_has_died_are_recorded_as_refused(tmp_path:
         assert described >= 200
         counted = [int(line["error"].split()[0]) for line in refused if not line["request"]]
         assert described + sum(counted) == 400, last
+
+
+_DIE = """
+import os
+import signal
+import sys
+
+
+def die_after(lines):
+    \"\"\"End this process when this thread has run so many lines more of any code.\"\"\"
+
+    def trace(frame, event, argument):
+        nonlocal lines
+        lines -= event == "line"
+        if lines == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return trace
+
+    frame = sys._getframe()
+    while frame is not None:
+        frame.f_trace = trace
+        frame = frame.f_back
+    sys.settrace(trace)
+
+
+"""
+_LAST = "def last(lines: int) -> int:\n    die_after(lines)\n    return lines\n"
+_ENDINGS = {
+    "main thread": f"@expose\n{_LAST}",
+    "threads": f"@expose(max_concurrency=2)\n{_LAST}",
+}
+_IN_FRONT = """
+from seer.rpc.replicas._dispatch import Dispatch
+
+answered = Dispatch.answered
+
+
+def answered_and_dead(self, link, response):
+    die_after(link.call.id.count("x"))
+    answered(self, link, response)
+
+
+Dispatch.answered = answered_and_dead
+"""
+
+
+def books(served: Served, followed: Path) -> tuple[int, int]:
+    """How many calls are in the record, and how many are missing from it."""
+    found = served.recorded(followed)
+    return len(found), served.control("POST", f"/v1/flush/{followed.name}")["lost"]
+
+
+def call_until_the_end(served: Served, call: str, *arguments: int) -> bool:
+    """Call `last` by hand and do not ask again; whether an answer came."""
+    body = json.dumps({"args": arguments, "kwargs": {}}).encode()
+    head = f"POST /v1/call/last HTTP/1.1\r\nseer-call: {call}\r\ncontent-length: {len(body)}"
+    with socket.socket(socket.AF_UNIX) as connected:
+        connected.settimeout(60)
+        connected.connect(str(served.socket_path("a")))
+        connected.sendall(head.encode() + b"\r\n\r\n" + body)
+        with suppress(ConnectionError):
+            return bool(connected.recv(65536))
+    return False
+
+
+@pytest.mark.parametrize(
+    "lane", ["main thread", pytest.param("threads", marks=pytest.mark.campaign)]
+)
+def test_a_call_whose_process_is_killed_anywhere_as_it_ends_is_recorded_or_counted(
+    tmp_path: Path, lane: str
+) -> None:
+    answered: list[bool] = []
+    for lines in range(1, 199, 11):
+        record = str(tmp_path / f"{lines}")
+        with serving(_DIE + _ENDINGS[lane], record=record) as served:
+            followed = served.follow("a")
+            answered.append(call_until_the_end(served, "c-1", lines))
+            assert sum(books(served, followed)) == 1, lines
+            assert served.control("GET", "/v1/budget")["callers"]["a"]["calls"] == 1
+    # From before the function has returned until after the answer was sent.
+    assert not answered[0] and answered[-1]
+
+
+def test_a_call_whose_front_is_killed_anywhere_as_it_ends_is_recorded_or_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(_DIE + _IN_FRONT)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+    source = "@expose\ndef last(x: int) -> int:\n    return x\n"
+    answered: list[bool] = []
+    for lines in range(1, 150, 13):
+        record = str(tmp_path / f"{lines}")
+        with serving(source, record=record, replicas=2) as served:
+            followed = served.follow("a")
+            answered.append(call_until_the_end(served, "x" * lines, 1))
+            assert sum(books(served, followed)) == 1, lines
+    assert not answered[0] and answered[-1]
+
+
+def test_a_call_that_is_counted_as_missing_is_not_recorded_again_if_it_is_sent_again(
+    tmp_path: Path,
+) -> None:
+    source = _DIE + _ENDINGS["main thread"]
+    for lines in range(108, 156, 8):
+        with serving(source, record=str(tmp_path / f"{lines}")) as served:
+            followed = served.follow("a")
+            with suppress(CallLostError):
+                served.gate("a").call("last", (lines,))
+            assert sum(books(served, followed)) == 1, lines
 
 
 @pytest.fixture

@@ -84,6 +84,19 @@ def where() -> int:
 def fail(message: str) -> None:
     """Raise."""
     raise KeyError(message)
+
+@expose
+def crash(status: int, text: str = "") -> None:
+    """End the interface's process."""
+    os._exit(status)
+
+@expose(idempotent=True)
+def crash_once(file: str) -> str:
+    """End the interface's process the first time."""
+    if not os.path.exists(file):
+        open(file, "w").close()
+        os._exit(9)
+    return "again"
 '''
 
 CELLS = (
@@ -97,6 +110,14 @@ MORE = (
     "print([part.sum() for part in tools.parts(3)])",
     "a, b = tools.keep(3), tools.keep(4); print(b.fetch().sum(), a.fetch().sum())",
 )
+
+
+def tried(code: str) -> str:
+    """A cell that prints the result of some code, or its error."""
+    return (
+        f"try:\n    print({code})\nexcept Exception as error:\n"
+        "    print(type(error).__name__, error)"
+    )
 
 
 def steps(cells: tuple[str, ...] = CELLS) -> list[Step]:
@@ -115,14 +136,14 @@ def write_interface(folder: Path) -> Path:
 
 
 async def program(
-    folder: Path, agent: Agent, provider: str = "local", *, replicas: int = 1
+    folder: Path, agent: Agent, provider: str = "local", *, replicas: int = 1, **more: Any
 ) -> tuple[str, list[Event]]:
     """A user's program: serve, open a session, run an agent in it."""
     interface = write_interface(folder)
     scoped = ScopedSandbox(SandboxConfig(gpu=None, provider=provider, python_packages=["numpy"]))
     await scoped.astart()
     try:
-        library: Any = await scoped.aserve(interface, name="tools", replicas=replicas)
+        library: Any = await scoped.aserve(interface, name="tools", replicas=replicas, **more)
         if replicas > 1:
             await scoped.ascale("tools", replicas + 1)
         session = await acreate_local_session(
@@ -256,6 +277,39 @@ async def test_a_run_with_copies_is_replayed_and_goes_on_live(
     assert outputs(on)[: len(cells)] == outputs(events)
     assert "'z': 107" in outputs(on)[-2][0]
     assert outputs(on)[-1] == ("True\n", False)
+
+
+@pytest.mark.parametrize("restart", ["on-failure", "never"])
+async def test_a_run_whose_interface_died_is_replayed_with_what_its_calls_were_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restart: str
+) -> None:
+    # A crash loses the records of the last moment; the run says so, and is no good here.
+    written = "import time; time.sleep(0.3)\n"
+    cells = (
+        CELLS[0],
+        written + tried("tools.crash(3, text='a')"),
+        tried("tools.count(1)"),
+        tried("tools.count(2)"),
+        written + tried("tools.crash_once('/tmp/once')"),
+        tried("tools.count(3)"),
+    )
+    first, again = tmp_path / "first", tmp_path / "again"
+    run_id, events = await program(first, Scripted(steps(cells)), restart=restart)
+    assert last(events).reason == "completed", last(events)
+    assert "CallLostError crash() was lost" in outputs(events)[1][0]
+    recorded = open_run(run_id)
+    calls = [GateCall.from_json(line) for line in recorded.calls()]
+    (lost, *_) = [call for call in calls if call.outcome == "CallLostError"]
+    assert json.loads(lost.arguments or "") == [[3, "a"], {}]
+
+    monkeypatch.setenv("SEER_REPLAY", str(recorded.folder))
+    again_id, repeated = await program(again, replaying(recorded), "replay", restart=restart)
+    assert outputs(repeated) == outputs(events)
+    assert last(repeated).reason == "completed", last(repeated)
+    made = [GateCall.from_json(line) for line in open_run(again_id).calls()]
+    assert [(c.key, c.outcome, c.result) for c in made] == [
+        (c.key, c.outcome, c.result) for c in calls
+    ]
 
 
 async def test_a_call_is_in_the_record_of_one_run_only(tmp_path: Path) -> None:

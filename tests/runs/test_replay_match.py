@@ -11,7 +11,13 @@ from typing import Any
 
 import pytest
 
-from seer.errors import GateError, InterfaceDiedError, RemoteError, ReplayDivergenceError
+from seer.errors import (
+    CallLostError,
+    GateError,
+    InterfaceDiedError,
+    RemoteError,
+    ReplayDivergenceError,
+)
 from seer.rpc import client
 from seer.runs import GateCall
 from seer.runs.replay._gate import LiveGate, ReplayGate
@@ -83,6 +89,26 @@ def test_what_was_refused_is_refused_again_whatever_its_arguments() -> None:
     assert tape.match("f", "[[7],{}]", ()).outcome == "BudgetExceededError"
 
 
+def test_a_lost_call_without_arguments_is_matched_by_its_function_and_described_as_lost() -> None:
+    lost: dict[str, Any] = {"arguments": None, "outcome": "CallLostError", "result": "lost"}
+    tape = CallerTape("lab-1", [call("f", at=1, **lost), call("f", 2, at=2)])
+    with pytest.raises(ReplayDivergenceError, match="too large to be recorded"):
+        ask(tape, "g", 1)
+    assert ask(tape, "f", 1) == "lost"
+    assert ask(tape, "f", 2) == '{"result": "f(2,)"}'
+
+
+def test_a_lost_call_that_waited_may_be_made_before_one_that_ended_meanwhile() -> None:
+    waited = GateCall.from_gate(
+        "tools",
+        {"caller": "lab-1", "function": "f", "arguments": [[1], {}], "outcome": "CallLostError"}
+        | {"error": "f() was lost", "time": 9.0, "queue": 7.0, "run": 0.0},
+    )
+    tape = CallerTape("lab-1", [waited, call("g", 1, at=3)])
+    assert "f() was lost" in ask(tape, "f", 1)
+    assert ask(tape, "g", 1)
+
+
 def test_more_calls_than_recorded_are_a_divergence() -> None:
     with pytest.raises(ReplayDivergenceError, match="recorded: no more calls"):
         ask(CallerTape("lab-1", ()), "f", 1)
@@ -143,6 +169,23 @@ def test_the_real_client_gets_recorded_answers_and_errors(
     with pytest.raises(GateError, match=r"replay: call 3 of 'lab-1' is not the recorded one"):
         gate.call("f", [3])
     assert gate.schema() == SCHEMA
+    gate.close()
+
+
+def test_a_lost_call_that_was_made_again_is_lost_and_made_again(
+    serve: Callable[..., client.Gate], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    idempotent = {"functions": [{"name": "f", "options": {"idempotent": True}}]}
+    monkeypatch.setitem(SCHEMA, "functions", idempotent["functions"])
+    lost = {"error": {"type": "CallLostError", "message": "f() was lost"}}
+    told: dict[str, Any] = {"outcome": "CallLostError", "result": json.dumps(lost)}
+    gate = serve(
+        call("f", 1, at=1, **told), call("f", 1, at=2), call("f", 2, at=3, **told), call("g", at=4)
+    )
+    assert gate.call("f", [1]) == "f(1,)"
+    with pytest.raises(CallLostError, match="was lost"):
+        gate.call("f", [2])
+    assert gate.call("g") == "g()"
     gate.close()
 
 

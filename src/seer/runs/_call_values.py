@@ -22,7 +22,7 @@ def is_stream(call: GateCall) -> bool:
 
 
 def arguments_of(run: Run, call: GateCall) -> Any:
-    """The arguments, `[args, kwargs]`; None for a request that was refused before it was read.
+    """The arguments, `[args, kwargs]`; None where the record does not have them.
 
     Raises:
         RecordError: They cannot be read.

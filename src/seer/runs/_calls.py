@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, cast
 
+from seer.errors import CallLostError
 from seer.runs._chain import canonical
 
 
@@ -17,7 +18,8 @@ class GateCall:
     caller: str
     function: str
     arguments: str | None
-    """The JSON text of `[args, kwargs]`; None for a request that was refused before it was read."""
+    """The JSON text of `[args, kwargs]`; None for a request that was refused before it was read,
+    and for a call that was lost with the interface's process if they were large or had arrays."""
     handle: str = ""
     """The handle that was fetched; empty for calls of functions."""
     argument_buffers: tuple[str, ...] = ()
@@ -55,6 +57,11 @@ class GateCall:
     def started(self) -> float:
         """When the gate received it."""
         return self.time - self.run - self.queue
+
+    @property
+    def lost(self) -> bool:
+        """Whether the process that ran it ended before it was answered."""
+        return self.outcome == CallLostError.__name__
 
     @property
     def key(self) -> str:

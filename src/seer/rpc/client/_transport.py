@@ -303,7 +303,11 @@ class Transport:
         except AskIdempotent as question:
             connection.close()
             if self._idempotent is None:
-                schema = yield from self._ask("GET", "/v1/schema", blocking=connection.blocking)
+                try:
+                    schema = yield from self._ask("GET", "/v1/schema", blocking=connection.blocking)
+                except InterfaceDiedError:
+                    # It cannot be made again in any case.
+                    raise question.lost from None
                 self._idempotent = read_idempotent(schema)
             if not self._idempotent.get(function, False):
                 raise question.lost from None

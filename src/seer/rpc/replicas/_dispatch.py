@@ -260,9 +260,14 @@ class Dispatch:
             connection.call = None
             connection.close()
             self._release(call)
-            call.requeue()
+            self._requeue(call)
             words = f"arrays cannot be passed to a copy just now: {error.strerror}; try again"
             self._forwarding.gate.refuse_call(call, GateBusyError(words))
+
+    def _requeue(self, call: FrontCall) -> None:
+        """Let a call wait again that has left its copy."""
+        call.requeue()
+        self._forwarding.release_mark(call)
 
     def interrupt(self, call: FrontCall) -> None:
         """Tell the copy that has a call to stop it."""
@@ -278,7 +283,6 @@ class Dispatch:
             return None
         call.at = None
         self._orphans.pop(call, None)
-        self._forwarding.release_mark(call)
         copy.calls.discard(call)
         copy.busy[lane_of(call.entry)] -= 1
         caller.running[copy] -= 1
@@ -433,7 +437,7 @@ class Dispatch:
                 and not call.streaming
             ):
                 # The copy has not read it, so it waits again as if it had never been sent.
-                call.requeue()
+                self._requeue(call)
                 if call.bound:
                     told.add(caller)
                     self._forwarding.gate.refuse_call(call, restarted(why))
@@ -442,7 +446,7 @@ class Dispatch:
             elif self._may_repeat(call):
                 # Charge the run that was lost. The next run is charged separately.
                 call.tally.charge(seconds)
-                call.requeue()
+                self._requeue(call)
                 if call.bound:
                     # The caller gets no error: an idempotent call may run without the state of
                     # earlier calls, as after a restart of a single process.

@@ -92,7 +92,8 @@ class Forwarding(Executor):
         call.batch = reader.batch
 
     def release_mark(self, call: Call) -> None:
-        """Give back the mark of a call that left its copy."""
+        """Give back the mark of a call that waits again; `finish` does that for all others."""
+        self.gate.note_waiting(call)
         if call.mark >= 0:
             self.shared.end(call.mark)
             self.marks.give(call.mark)

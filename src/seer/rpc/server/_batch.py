@@ -292,9 +292,8 @@ class Batch:
         """Let a call wait for its own turn; the time of the others is not charged to it."""
         call.wait_alone()
         if call.mark >= 0:
-            self._executor.shared.begin(
-                call.mark, call, since=since, kill_at=0.0, shared_by=call.batch
-            )
+            shared = self._executor.shared
+            shared.go_on(call.mark, since=since, kill_at=0.0, shared_by=call.batch)
 
     def _run_alone(self, call: Call, before: float) -> None:
         """Call the function for one call after it failed for several; `before` was its share."""

@@ -134,6 +134,11 @@ class Call:
         """The number of its caller and function together in the shared memory."""
         return self.owner.first_place + self.entry.place
 
+    @property
+    def text(self) -> bytes | bytearray | memoryview | None:
+        """The JSON text of its arguments; None if that is not all that it was given."""
+        return None if self.buffers or self.target else self.body
+
     # --- state -------------------------------------------------------------------------------
 
     def begin(self, runner: Runner | None, mark: int, now: float) -> bool:

@@ -233,7 +233,7 @@ class ExitReport:
         places: The number of each function there.
 
     Attributes:
-        lost: The calls that were not answered, each with its function's name.
+        lost: The calls that had not ended, each with its function's name.
     """
 
     def __init__(self, shared: Shared, places: dict[str, int]) -> None:
@@ -247,7 +247,7 @@ class ExitReport:
         self.lost = [
             (found, name)
             for found, name in unfinished
-            if (not found.paid if found.since else (found.caller, found.call) not in begun)
+            if found.since or (found.caller, found.call) not in begun
         ]
         self.lost.sort(key=lambda item: item[0].made)
         self._last = [names[place] for place in shared.last() if place in names]
@@ -275,6 +275,9 @@ class ExitReport:
         """Charge the time of calls that were lost with the process."""
         now = time.monotonic()
         for found, name in self._running:
+            if found.noted and not found.paid:
+                # It had ended, and was charged.
+                continue
             place = self._places.get(name)
             function = FETCH_METER if place is None else FIRST_FUNCTION + place
             meters = (

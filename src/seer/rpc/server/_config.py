@@ -97,8 +97,8 @@ class ServerConfig:
         changed_budgets: The budgets of functions that were changed since; not in the file.
         record: The folder for the record of calls; empty for no record.
         follows: The follows by id; not in the file.
-        lost_calls: Caller and id of the calls that were recorded as lost with the last process,
-            whose clients may send them again; not in the file.
+        lost_calls: What the callers are told of the calls that were lost with the last process,
+            by caller and id, if they send them again; not in the file.
         record_results: Whether the record holds results, or only their digests.
         call_timeout: Seconds that a call of a function without `timeout=` may run; None for no
             limit.
@@ -131,7 +131,7 @@ class ServerConfig:
     drain: float = 10.0
     changed_budgets: dict[str, Budget] = field(init=False, default_factory=dict)
     follows: dict[str, Follow] = field(init=False, default_factory=dict)
-    lost_calls: set[tuple[str, str]] = field(init=False, default_factory=set)
+    lost_calls: dict[tuple[str, str], str] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.restart not in RESTARTS:

@@ -22,6 +22,7 @@ from ._follows import (
     discard,
     end_of,
     followers,
+    given,
     owners,
     read_lines,
     remove_folder,
@@ -411,30 +412,41 @@ class Control:
         """
         names = {index: name for name, (index, _, _) in self._supervisor.callers.items()}
         config = self._supervisor.config
-        config.lost_calls = {(names.get(call.caller, ""), call.call) for call, _ in lost}
-        now = time.monotonic()
+        config.lost_calls = {}
+        now, when = time.monotonic(), time.time()
         for call, function in lost:
             caller = names.get(call.caller, "")
-            line = json.dumps(
-                {
-                    "caller": caller,
-                    "function": function,
-                    "call": call.call,
-                    **({"tool_call": call.tool_call} if call.tool_call else {}),
-                    "outcome": "CallLostError",
-                    "error": ended,
-                    **({"traceback": output} if output else {}),
-                    "run": now - call.since if call.since else 0.0,
-                    "time": time.time(),
-                }
+            told = (
+                f"{function}() was lost with the interface; whether it had an effect is not known."
+                f" {ended[:1].upper()}{ended[1:]}"
             )
-            self._write(caller, call.made, line.encode() + b"\n")
+            config.lost_calls[caller, call.call] = told
+            if call.noted:
+                # It is in the record already, or counted as missing from it.
+                continue
+            began = call.since or now
+            line = {
+                "caller": caller,
+                "function": function,
+                "call": call.call,
+                "outcome": "CallLostError",
+                "error": told,
+                "queue": began - call.made,
+                "run": now - began,
+                "time": when,
+            }
+            if call.tool_call:
+                line["tool_call"] = call.tool_call
+            if call.body is not None:
+                line["arguments"] = given(call.body)
+            if output:
+                line["traceback"] = output
+            self._write(caller, call.made, json.dumps(line).encode() + b"\n")
         self.wake_records()
 
     def record_refused(self, caller: str, request: Request, error: GateError) -> None:
-        """Record a request that the supervisor refused, unless it repeats a call that was lost."""
-        config = self._supervisor.config
-        if not config.record or (caller, request.call) in config.lost_calls:
+        """Record a request that the supervisor refused, unless it only asks how things are."""
+        if not self._supervisor.config.record or request.method == "GET":
             return
         kind, tool_call = type(error).__name__, request.tool_call
         line = self._refusals.line(caller, request.path, kind, str(error), tool_call=tool_call)

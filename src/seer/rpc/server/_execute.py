@@ -150,7 +150,10 @@ class Executor:
         if not call.begin_alone(now, before):
             return False
         if call.mark >= 0:
-            self.watch(call, call.mark, now - before)
+            since = now - before
+            timeout = call.entry.timeout
+            kill_at = 0.0 if timeout is None or not self._kills else since + timeout + self.grace
+            self.shared.go_on(call.mark, since=since, kill_at=kill_at, shared_by=1)
         self._set_limits(call, now)
         return True
 
@@ -164,7 +167,14 @@ class Executor:
         """Mark a call as running from now on, and when the supervisor may kill the process."""
         timeout = call.entry.timeout
         kill_at = 0.0 if timeout is None or not self._kills else now + timeout + self.grace
-        self.shared.begin(mark, call, since=now, kill_at=kill_at, shared_by=shared_by)
+        self.shared.begin(
+            mark,
+            call,
+            since=now,
+            kill_at=kill_at,
+            shared_by=shared_by,
+            body=None if self.recorder is None else call.text,
+        )
 
     def _uses_gpu(self) -> bool:
         return uses_gpu()
@@ -412,11 +422,14 @@ class Executor:
             seconds: How long it ran for this call; by default, since it began.
         """
         mark = call.mark
-        if mark >= 0:
-            self.shared.end(mark)
-        self.gate.finish(
-            call, reply, ended, ended - call.started_at if seconds is None else seconds
-        )
+        try:
+            self.gate.finish(
+                call, reply, ended, ended - call.started_at if seconds is None else seconds
+            )
+        finally:
+            # Only now: a process that ends before may not have recorded the call.
+            if mark >= 0:
+                self.shared.end(mark)
         if mark > MAIN_MARK:
             call.mark = -1
             self.marks.give(mark)

@@ -8,10 +8,11 @@ interface process.
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Iterable
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 ABANDONED = 600.0
 """Seconds after which a follow that nobody reads is ended."""
@@ -105,6 +106,21 @@ def owners(candidates: list[_Lasting], made: float, unfollowed_at: float) -> lis
     if made <= unfollowed_at:
         return None
     return [follow for follow in candidates if made < follow.began_at]
+
+
+def given(body: bytes) -> Any:
+    """The arguments of a call for its line, `[args, kwargs]`; their beginning if they are no JSON.
+
+    Args:
+        body: Their text, as it came.
+    """
+    try:
+        found: Any = json.loads(body.decode("utf-8", "surrogatepass"))
+    except (ValueError, RecursionError):
+        return {"malformed": body[:2000].decode("latin-1")}
+    if found.__class__ is dict:
+        found = [found.get("args", []), found.get("kwargs", {})]
+    return found
 
 
 def segments(folder: str) -> list[int]:

@@ -82,7 +82,8 @@ class Gate:
         patience: Seconds that a function gets to stop when it is told to. Then its caller is
             answered without it.
         recorder: Records every call and every refused request.
-        lost_calls: Caller and id of the calls that were recorded as lost with the last process.
+        lost_calls: What to answer to the calls that were lost with the last process, by caller and
+            id.
         call_kind: The class of its calls.
     """
 
@@ -98,7 +99,7 @@ class Gate:
         shared: Shared,
         patience: float,
         recorder: Recorder | None,
-        lost_calls: set[tuple[str, str]],
+        lost_calls: dict[tuple[str, str], str],
         call_kind: type[Call] = Call,
     ) -> None:
         self.epoch = epoch
@@ -182,12 +183,13 @@ class Gate:
     ) -> None:
         caller = connection.caller
         if request.epoch and request.epoch != self.epoch:
+            lost = self._lost_calls.get((caller.name, request.call))
             error = InterfaceRestartedError(
                 "the interface was started again since this caller last heard of it, so its module"
                 " state and this caller's handles are gone; this call was not executed"
             )
-            known = (caller.name, request.call) in self._lost_calls
-            self.answer_error(connection, error, request, recorded=known)
+            answer = CallLostError(lost) if lost else error
+            self.answer_error(connection, answer, request, recorded=bool(lost))
             return
         if request.call:
             if request.call in caller.calls or request.call in caller.results.known:

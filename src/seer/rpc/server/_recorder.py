@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from seer.rpc.wire._chunks import split_chunk
 
 from ._failures import uses_gpu
-from ._follows import Follow, LineWriter, followers, owners, remove_folder
+from ._follows import Follow, LineWriter, followers, given, owners, remove_folder
 from ._refusals import Refusals
 
 if TYPE_CHECKING:
@@ -85,6 +85,7 @@ class Recorder:
         self._folder = folder
         self._results = results
         self._notify = notify
+        self._shared = shared
         self._cells = shared.recorded
         self._queued_count = 0
         self._made_count = 0
@@ -122,12 +123,16 @@ class Recorder:
             seconds: How long it ran.
             size: Bytes of arguments and answer.
         """
-        self._enqueue((call, reply, ended, seconds, size), size)
+        mark = call.waiting if call.mark < 0 else call.mark
+        self._enqueue((call, reply, ended, seconds, size), size, -1 if mark is None else mark)
 
-    def _enqueue(self, item: _Item, size: int) -> None:
+    def _enqueue(self, item: _Item, size: int, mark: int = -1) -> None:
         if size:
             self._waiting += size
             self._queued_count += 1
+            if mark >= 0:
+                # First. If the process ends in between, the mark still tells of the call.
+                self._shared.noted(mark, self._queued_count)
             self._cells[0] = self._queued_count
         self._queue.append(item)
         if not self._rung:
@@ -422,13 +427,7 @@ def _arguments(call: Call, outcome: str, blobs: Blobs) -> tuple[bytes, list[dict
     buffers = [blobs.add(view) for view in call.pristine_buffers()]
     # Arguments that the gate could read are JSON. Those that it refused may be any bytes.
     if outcome == "ProtocolError" or not body.startswith(b"[[") or b"\n" in body:
-        try:
-            found: Any = json.loads(body.decode("utf-8", "surrogatepass"))
-        except (ValueError, RecursionError):
-            return _dumps({"malformed": body[:2000].decode("latin-1")}).encode(), buffers
-        if found.__class__ is dict:
-            found = [found.get("args", []), found.get("kwargs", {})]
-        body = _dumps(found, separators=(",", ":")).encode()
+        body = _dumps(given(body), separators=(",", ":")).encode()
     return blobs.text(body), buffers
 
 

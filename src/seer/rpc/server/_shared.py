@@ -2,15 +2,19 @@
 
 It holds what must outlive a crash or be readable while the interface cannot answer: the meters of
 all budgets, and a *mark* for each call that runs or waits. The mark of a running call has the time
-at which the supervisor may kill the process because of it.
+at which the supervisor may kill the process because of it. Beside a mark are the call's arguments,
+if they are small, for the record of a call that a crash ends.
+
+A call keeps its mark until the recorder has it. The mark then has the call's number among all that
+the recorder got, so a crash at any moment leaves each call either to its mark or to that count.
 """
 
 from __future__ import annotations
 
 import mmap
+import time
 from _thread import allocate_lock
 from dataclasses import dataclass
-from queue import Empty, SimpleQueue
 from struct import Struct
 from typing import TYPE_CHECKING
 
@@ -29,11 +33,15 @@ WAITING = 4096
 _ALL_MARKS = MARKS + WAITING
 _MARK_BYTES = 256
 _MARK_CELLS = _MARK_BYTES // 8
-_KILL_AT, _SINCE, _PLACE, _PAID, _SHARED_BY, _MADE = range(6)
+_KILL_AT, _SINCE, _PLACE, _PAID, _SHARED_BY, _MADE, _NOTED, _SIZE = range(8)
 """The cells of a mark; the ids of the call and of its tool call follow them."""
 _ID_AT = 64
 _ID_BYTES = 64
-_pack_call = Struct(f"=dddddd16x{_ID_BYTES}s{_ID_BYTES}s").pack_into
+_pack_call = Struct(f"=dddddddd{_ID_BYTES}s{_ID_BYTES}s").pack_into
+_BODY_BYTES = 2048
+"""Bytes of arguments that are kept for one mark. Larger ones are not kept."""
+LOOK_AGAIN = 0.005
+"""Seconds between two looks for a free mark."""
 _FUNCTIONS = 4096
 METERS = 8192
 FIRST_FUNCTION = 1
@@ -41,6 +49,7 @@ FIRST_FUNCTION = 1
 FETCH_METER = FIRST_FUNCTION + 2000
 FIRST_CALLER = 2048
 _METER_BASE = _ALL_MARKS * _MARK_CELLS
+_BODIES_AT = _ALL_MARKS * _MARK_BYTES + METERS * WIDTH * 8 + 3 * 8
 
 
 def first_place(caller: int) -> int:
@@ -59,8 +68,11 @@ class UnfinishedCall:
         tool_call: The id of the tool call that it belongs to, as its caller says.
         made: When its request arrived (monotonic).
         since: When its function began (monotonic); 0 if it waits.
-        paid: Seconds that were charged for it already; 0 if its caller was not answered.
+        paid: Seconds that were charged for it already; 0 if its caller was not answered while it
+            ran.
         shared_by: How many calls of a batch share its time.
+        noted: Whether the recorder had got it.
+        body: The JSON text of its arguments; None if it was not kept.
     """
 
     caller: int
@@ -71,6 +83,8 @@ class UnfinishedCall:
     since: float
     paid: float
     shared_by: int
+    noted: bool
+    body: bytes | None
 
 
 class Shared:
@@ -79,9 +93,9 @@ class Shared:
     __slots__ = ("bytes", "cells", "recorded")
 
     def __init__(self) -> None:
-        memory = mmap.mmap(-1, _ALL_MARKS * _MARK_BYTES + METERS * WIDTH * 8 + 3 * 8)
+        memory = mmap.mmap(-1, _BODIES_AT + _ALL_MARKS * _BODY_BYTES)
         self.bytes = memoryview(memory)
-        self.cells = self.bytes.cast("d")
+        self.cells = self.bytes[:_BODIES_AT].cast("d")
         self.recorded = self.cells[-3:]
         """How many calls the recorder got, how many of them are in its files, and how many calls
         wait without a mark."""
@@ -110,6 +124,7 @@ class Shared:
         since: float,
         kill_at: float,
         shared_by: int = 1,
+        body: bytes | bytearray | memoryview | None = None,
     ) -> None:
         """Mark a call as running or waiting.
 
@@ -120,14 +135,32 @@ class Shared:
             kill_at: When the supervisor may kill the process if the call has not ended; 0 for
                 never.
             shared_by: How many calls of a batch share its time.
+            body: The JSON text of its arguments, to be kept if it is small; None for no text.
         """
-        start = mark * _MARK_BYTES
+        size = -1 if body is None else len(body)
+        if size > _BODY_BYTES:
+            size = -1
+        elif size > 0 and body is not None:
+            at = _BODIES_AT + mark * _BODY_BYTES
+            self.bytes[at : at + size] = body
         made, ids = call.queued_at, (call.id.encode(), call.tool_call.encode())
-        _pack_call(self.bytes, start, kill_at, since, call.place, 0.0, shared_by, made, *ids)
+        values = (kill_at, since, call.place, 0.0, shared_by, made, 0.0, size)
+        _pack_call(self.bytes, mark * _MARK_BYTES, *values, *ids)
+
+    def go_on(self, mark: int, *, since: float, kill_at: float, shared_by: int) -> None:
+        """Change the times of a running call; the arguments are those of `begin`."""
+        cell = mark * _MARK_CELLS
+        self.cells[cell + _KILL_AT] = kill_at
+        self.cells[cell + _SINCE] = since
+        self.cells[cell + _SHARED_BY] = shared_by
 
     def answered(self, mark: int, paid: float) -> None:
-        """Note that a call's caller was answered, and charged for `paid` seconds."""
+        """Note that a call's caller was charged for `paid` seconds, and its function runs on."""
         self.cells[mark * _MARK_CELLS + _PAID] = max(paid, 1e-9)
+
+    def noted(self, mark: int, number: int) -> None:
+        """Note that the recorder gets the call, as the last of `number` calls."""
+        self.cells[mark * _MARK_CELLS + _NOTED] = number
 
     def end(self, mark: int) -> None:
         """Note that the call has ended, or no longer waits."""
@@ -146,13 +179,25 @@ class Shared:
         for mark in range(_ALL_MARKS):
             cell = mark * _MARK_CELLS
             if self.cells[cell + _MADE]:
-                cells = self.cells[cell : cell + _MADE + 1].tolist()
-                _, since, place, paid, shared_by, made = cells
+                cells = self.cells[cell : cell + _SIZE + 1].tolist()
+                _, since, place, paid, shared_by, made, noted, size = cells
                 start = mark * _MARK_BYTES + _ID_AT
                 ids = self._text(start), self._text(start + _ID_BYTES)
                 caller, function = divmod(int(place), _FUNCTIONS)
-                shared = int(shared_by) or 1
-                found.append(UnfinishedCall(caller, function, *ids, made, since, paid, shared))
+                body = _BODIES_AT + mark * _BODY_BYTES
+                found.append(
+                    UnfinishedCall(
+                        caller,
+                        function,
+                        *ids,
+                        made,
+                        since,
+                        paid,
+                        int(shared_by) or 1,
+                        0 < noted <= self.recorded[0],
+                        None if size < 0 else bytes(self.bytes[body : body + int(size)]),
+                    )
+                )
         return found
 
     def _text(self, start: int) -> str:
@@ -184,25 +229,26 @@ class Marks:
     """
 
     def __init__(self, first: int = MAIN_MARK + 1, end: int = MARKS) -> None:
-        self._free: SimpleQueue[int] = SimpleQueue()
-        for mark in range(first, end):
-            self._free.put(mark)
+        # The one that was given back last is taken first, so that few use memory.
+        self._free = [*range(end - 1, first - 1, -1)]
 
     def take(self) -> int:
         """A mark; waits while more than a thousand calls run."""
-        return self._free.get()
+        while (mark := self.try_take()) < 0:
+            time.sleep(LOOK_AGAIN)
+        return mark
 
     def try_take(self) -> int:
         """A mark, or -1 if none is free."""
         try:
-            return self._free.get_nowait()
-        except Empty:
+            return self._free.pop()
+        except IndexError:
             return -1
 
     def give(self, mark: int) -> None:
         """Give a mark back, if it is one of those that are given out."""
         if mark > MAIN_MARK:
-            self._free.put(mark)
+            self._free.append(mark)
 
 
 class WaitingMarks:
@@ -223,7 +269,7 @@ class WaitingMarks:
         """Mark a call as waiting, and return what `remove` needs."""
         mark = self._marks.try_take()
         if mark >= 0:
-            self._shared.begin(mark, call, since=0.0, kill_at=0.0)
+            self._shared.begin(mark, call, since=0.0, kill_at=0.0, body=call.text)
         else:
             self._count(1)
         return mark

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from seer.errors import InterfaceDiedError, InterfaceRestartedError
+from seer.errors import CallLostError, GateError, InterfaceDiedError, InterfaceRestartedError
 from seer.rpc.wire._http import Request
 from seer.rpc.wire._protocol import CANNOT_PASS
 
@@ -400,7 +400,11 @@ class Supervisor:
         self._questions.ask(child.socket, message, answered, descriptors)
 
     def _answer(self, connection: HttpConnection, request: Request, caller: str) -> None:
-        if self.state in ("dead", "failed"):
+        lost = self.config.lost_calls.get((caller, request.call))
+        refused: GateError
+        if lost:
+            refused = CallLostError(lost)
+        elif self.state in ("dead", "failed"):
             ended = self.ended if self.state == "dead" else "it could not be loaded"
             refused = InterfaceDiedError(f"the interface is not running: {ended}")
         elif request.epoch and request.epoch != self.epoch:
@@ -413,7 +417,8 @@ class Supervisor:
             # The client asks again, so nothing is refused.
             connection.respond_text(503, error_text("Starting", "the interface is being started"))
             return
-        self._control.record_refused(caller, request, refused)
+        if not lost:
+            self._control.record_refused(caller, request, refused)
         connection.respond_text(*gate_failure(refused))
 
 
@@ -438,12 +443,12 @@ class Questions:
         try:
             to_process.send(message, descriptors)
         except OSError as error:
-            del self._asked[self._number]
+            # Any other error means that the process has just ended. `fail` answers when its last
+            # calls are recorded: the question may be for them.
             if error.errno in CANNOT_PASS:
+                del self._asked[self._number]
                 words = f"descriptors cannot be passed just now: {error.strerror}; try again"
                 answered({"error": {"message": words, "busy": True}})
-            else:
-                answered(_error("the process that runs the interface has just ended"))
 
     def answer(self, message: dict[str, Any]) -> None:
         """Pass an answer to the one who asked."""

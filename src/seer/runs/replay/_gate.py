@@ -240,7 +240,12 @@ class ReplayGate:
         now = time.time()
         tool_call = asked.request.tool_call
         self._log_call(replace(recorded, caller=caller, time=now, tool_call=tool_call))
-        return self.render(recorded)
+        answer = self.render(recorded)
+        if recorded.lost and tape.has_again(recorded):
+            # As when the process ended: the client sends it again, and is told then.
+            self._kept[caller, asked.request.call] = answer
+            raise ConnectionAbortedError("this call was lost with the interface")
+        return answer
 
     def _ask_live(
         self, live: LiveGate, caller: str, asked: Asked, function: str, handle: str

@@ -83,14 +83,18 @@ class Takeover:
         return self._exchange(interface, caller, message)
 
     def _played(self) -> list[tuple[GateCall, str, ReplayGate]]:
-        played = [
-            (call, caller, gate)
-            for gate in self._gates
-            for caller, tape in gate.tapes.given().items()
-            for call in tape.played
-            # Refused requests and fetched values change nothing.
-            if call.arguments is not None and not call.handle
-        ]
+        played: list[tuple[GateCall, str, ReplayGate]] = []
+        for gate in self._gates:
+            made = [(c, caller) for caller, t in gate.tapes.given().items() for c in t.played]
+            # What was done before the process ended is gone. A copy's end costs only its callers.
+            ends = [call.time for call, _ in made if call.lost and not call.copy]
+            played += [
+                (call, caller, gate)
+                for call, caller in made
+                # Refused requests and fetched values change nothing.
+                if call.arguments is not None and not call.handle and not call.lost
+                if call.started > max(ends, default=0.0)
+            ]
         return sorted(played, key=lambda item: item[0].started)
 
     def _repeat(self, call: GateCall, caller: str, gate: ReplayGate) -> None:

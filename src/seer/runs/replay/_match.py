@@ -42,8 +42,8 @@ class CallerTape:
             for index, recorded in enumerate(self._left):
                 if recorded.started > earliest_end:
                     break
-                refused = recorded.arguments is None and recorded.function == function
-                if refused or recorded.key == key:
+                unknown = recorded.arguments is None and recorded.function == function
+                if unknown or recorded.key == key:
                     self.played.append(self._left.pop(index))
                     return recorded
                 earliest_end = min(earliest_end, recorded.time)
@@ -51,7 +51,7 @@ class CallerTape:
         found = show(function, arguments, buffers)
         wanted = "no more calls"
         if expected is not None:
-            wanted = show(expected.function, expected.arguments, expected.argument_buffers)
+            wanted = _describe(expected)
         number = len(self.played) + 1
         raise ReplayDivergenceError(
             f"call {number} of {self.caller!r} is not the recorded one:\n"
@@ -60,6 +60,15 @@ class CallerTape:
             recorded=wanted if expected is not None else "",
             found=found,
         )
+
+    def has_again(self, lost: GateCall) -> bool:
+        """Whether a lost call was made again, as clients do with calls of idempotent functions."""
+        with self._lock:
+            return any(
+                call.function == lost.function
+                and (call.arguments is None or lost.arguments is None or call.key == lost.key)
+                for call in self._left
+            )
 
 
 class Tapes:
@@ -98,10 +107,19 @@ class Tapes:
         return CallerTape(caller, ())
 
 
-def show(function: str, arguments: str | None, buffers: Sequence[str]) -> str:
+def _describe(call: GateCall) -> str:
+    if call.arguments is not None:
+        return show(call.function, call.arguments, call.argument_buffers)
+    if call.lost:
+        return (
+            f"{call.function}(...), which was lost with the interface; its arguments were too large"
+            " to be recorded"
+        )
+    return f"{call.function}(...), which was refused"
+
+
+def show(function: str, arguments: str, buffers: Sequence[str]) -> str:
     """A call as a person would write it."""
-    if arguments is None:
-        return f"{function}(...), which was refused"
     try:
         args, kwargs = json.loads(arguments)
         parts = [json.dumps(value) for value in args]
