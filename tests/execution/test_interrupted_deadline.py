@@ -1,4 +1,4 @@
-"""An interrupt of a session leaves no deadline behind; `tests/rpc` has all other moments."""
+"""An interrupt of a session leaves no deadline behind; `tests/rpc` has all moments of one."""
 
 from pathlib import Path
 from typing import Any

@@ -384,30 +384,37 @@ def test_only_digests_where_results_shall_not_be_kept(tmp_path: Path) -> None:
         assert not (served.followed / "blobs").exists()
 
 
-@pytest.mark.parametrize("replicas", [1, 2])
-def test_a_full_disk_costs_records_and_no_calls(tmp_path: Path, replicas: int) -> None:
-    record = tmp_path / "small-disk"
-    record.mkdir()
+@contextmanager
+def small_disk(folder: Path, size: str) -> Generator[str]:
+    """A file system of some size."""
+    folder.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", str(record)], capture_output=True
+        ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], capture_output=True
     )
     if mounted.returncode != 0:
         pytest.skip("mounting a small file system is not allowed here")
     try:
-        with serving(SOURCE, record=str(record), replicas=replicas) as served:
-            followed = served.follow("a")
-            gate = served.gate()
-            for i in range(30):
-                assert gate.call("double", (np.full(10_000, float(i)),))[0] == 2 * i
-            assert gate.call("small", (1,)) == 2
-            kept = served.recorded(followed)
-            told = served.control("POST", f"/v1/flush/{followed.name}")
-            assert "No space left" in told["why"]
-            assert 0 < told["lost"] == 31 - len(kept)
-            assert kept[-1]["function"] == "small"
+        yield str(folder)
     finally:
-        subprocess.run(["umount", str(record)], check=True)
-    assert os.path.isdir(record)  # noqa: PTH112
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_full_disk_costs_records_and_no_calls(tmp_path: Path, replicas: int) -> None:
+    with (
+        small_disk(tmp_path / "small-disk", "200k") as record,
+        serving(SOURCE, record=record, replicas=replicas) as served,
+    ):
+        followed = served.follow("a")
+        gate = served.gate()
+        for i in range(30):
+            assert gate.call("double", (np.full(10_000, float(i)),))[0] == 2 * i
+        assert gate.call("small", (1,)) == 2
+        kept = served.recorded(followed)
+        told = served.control("POST", f"/v1/flush/{followed.name}")
+        assert "No space left" in told["why"]
+        assert 0 < told["lost"] == 31 - len(kept)
+        assert kept[-1]["function"] == "small"
 
 
 def test_what_nobody_follows_is_held_within_bounds_and_goes_to_who_follows_next(
@@ -927,32 +934,63 @@ def many_descriptors() -> Generator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+@contextmanager
+def waiting_by_hand(served: Served, count: int, argument: str) -> Generator[None]:
+    """Many calls of `wait` by the callers in turn; nobody asks again when they are lost."""
+    names = [caller["name"] for caller in served.config["callers"]]
+    body = json.dumps({"args": [argument], "kwargs": {}}).encode()
+    request = b"POST /v1/call/wait HTTP/1.1\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)
+    open_sockets: list[socket.socket] = []
+    try:
+        for number in range(count):
+            connected = socket.socket(socket.AF_UNIX)
+            open_sockets.append(connected)
+            connected.connect(str(served.socket_path(names[number % len(names)])))
+            connected.sendall(request)
+        wait_until(lambda: served.calls() == count, timeout=120)
+        yield
+    finally:
+        for connected in open_sockets:
+            connected.close()
+
+
+@pytest.mark.parametrize("replicas", [1, 2], ids=["one process", "copies"])
 @pytest.mark.usefixtures("many_descriptors")
-def test_more_waiting_calls_than_can_be_marked_are_counted_as_missing(tmp_path: Path) -> None:
+def test_more_waiting_calls_than_can_be_marked_are_counted_as_missing(
+    tmp_path: Path, replicas: int
+) -> None:
     names = [f"c{number}" for number in range(5)]
     never = tmp_path / "never"
-    callers: dict[str, Any] = {name: {} for name in names}
-    record = str(tmp_path / "record")
+    config: dict[str, Any] = {"record": str(tmp_path / "record"), "replicas": replicas}
+    config["callers"] = {name: {} for name in names}
     source = _WAIT + _LANES["main thread"]
-    with serving(source, record=record, callers=callers, restart="on-failure") as served:
+    with serving(source, **config, restart="on-failure") as served:
         followed = served.follow(*names)
-        body = json.dumps({"args": [str(never)], "kwargs": {}}).encode()
-        request = b"POST /v1/call/wait HTTP/1.1\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)
-        open_sockets: list[socket.socket] = []
-        try:
-            for number in range(4200):
-                connected = socket.socket(socket.AF_UNIX)
-                open_sockets.append(connected)
-                connected.connect(str(served.socket_path(names[number % len(names)])))
-                connected.sendall(request)
-            wait_until(lambda: served.calls() == 4200)
+        with waiting_by_hand(served, 4200, str(never)):
             served.kill_interface()
-        finally:
-            for connected in open_sockets:
-                connected.close()
         told = served.control("POST", f"/v1/flush/{followed.name}")
         found = len(served.recorded(followed))
-        assert (found, told["lost"]) == (4097, 4200 - 4097), told
+        # Each copy runs one.
+        assert (found, told["lost"]) == (4096 + replicas, 4200 - 4096 - replicas), told
+
+
+@pytest.mark.parametrize("replicas", [1, 2], ids=["one process", "copies"])
+def test_calls_that_a_crash_ends_on_a_full_disk_are_counted_as_missing(
+    tmp_path: Path, replicas: int
+) -> None:
+    source = _WAIT + _LANES["main thread"]
+    with (
+        small_disk(tmp_path / "small-disk", "100k") as record,
+        serving(source, record=record, replicas=replicas, restart="on-failure") as served,
+    ):
+        followed = served.follow("a")
+        with waiting_by_hand(served, 200, f"{tmp_path}/{'./' * 500}never"):
+            served.kill_interface()
+        told = served.control("POST", f"/v1/flush/{followed.name}")
+        found = served.recorded(followed)
+        assert "No space left" in told["why"]
+        assert 0 < len(found) == 200 - told["lost"]
+        assert {line["outcome"] for line in found} == {"CallLostError"}
 
 
 def test_a_restart_does_not_let_a_run_that_has_ended_have_later_calls(tmp_path: Path) -> None:

@@ -99,11 +99,17 @@ def test_a_lost_call_without_arguments_is_matched_by_its_function_and_described_
 
 
 def test_a_lost_call_that_waited_may_be_made_before_one_that_ended_meanwhile() -> None:
-    waited = GateCall.from_gate(
-        "tools",
-        {"caller": "lab-1", "function": "f", "arguments": [[1], {}], "outcome": "CallLostError"}
-        | {"error": "f() was lost", "time": 9.0, "queue": 7.0, "run": 0.0},
-    )
+    line: dict[str, Any] = {
+        "caller": "lab-1",
+        "function": "f",
+        "arguments": [[1], {}],
+        "outcome": "CallLostError",
+        "error": "f() was lost",
+        "time": 9.0,
+        "queue": 7.0,
+        "run": 0.0,
+    }
+    waited = GateCall.from_gate("tools", line)
     tape = CallerTape("lab-1", [waited, call("g", 1, at=3)])
     assert "f() was lost" in ask(tape, "f", 1)
     assert ask(tape, "g", 1)

@@ -97,8 +97,8 @@ class ServerConfig:
         changed_budgets: The budgets of functions that were changed since; not in the file.
         record: The folder for the record of calls; empty for no record.
         follows: The follows by id; not in the file.
-        lost_calls: What the callers are told of the calls that were lost with the last process,
-            by caller and id, if they send them again; not in the file.
+        lost_calls: The answers to calls that were lost with the last process, by caller and id, if
+            their clients send them again; not in the file.
         record_results: Whether the record holds results, or only their digests.
         call_timeout: Seconds that a call of a function without `timeout=` may run; None for no
             limit.

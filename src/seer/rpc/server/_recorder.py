@@ -131,7 +131,7 @@ class Recorder:
             self._waiting += size
             self._queued_count += 1
             if mark >= 0:
-                # First. If the process ends in between, the mark still tells of the call.
+                # First. If the process ends in between, the mark shows that it was not noted.
                 self._shared.noted(mark, self._queued_count)
             self._cells[0] = self._queued_count
         self._queue.append(item)
