@@ -176,6 +176,29 @@ async def test_without_bubblewrap_packages_are_fetched_under_landlock(
     assert (done.returncode, done.stdout) == (0, "1.0\n"), done.stderr
 
 
+def test_without_mounts_a_folder_below_another_mounts_target_keeps_its_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rented machine has wheels in a store below the path at which builds have their cache."""
+    cache, wheels = tmp_path / "draft" / "cache", tmp_path / "store" / "wheels"
+    cache.mkdir(parents=True)
+    wheels.mkdir(parents=True)
+    monkeypatch.setattr(_build_jail, "choose", lambda _: choose("none"))
+    jail = _build_jail.BuildJail(
+        mounts=[
+            *interpreter_mounts(_build_jail.PYTHON),
+            Mount(cache, str(tmp_path), writable=True),
+            Mount(wheels, str(wheels)),
+        ],
+        env={},
+        path_env={},
+        index=None,
+    )
+    assert jail.translate(f"file://{wheels}/a.whl") == f"file://{wheels}/a.whl"
+    assert jail.translate(f"{tmp_path}/uv") == f"{cache}/uv"
+    assert jail.restore(f"{cache}/uv {wheels}") == f"{tmp_path}/uv {wheels}"
+
+
 async def test_an_installed_version_that_does_not_fit_is_replaced(index: Path) -> None:
     add_wheel(index, "packaging", "999.0")
     environment = await build_environment(["packaging>=999"])

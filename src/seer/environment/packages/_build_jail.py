@@ -155,10 +155,10 @@ def _choose(index: IndexServer | None) -> Backend:
 
 
 def _replace_paths(text: str, view: Mapping[str, str]) -> str:
-    changed = {old: new for old, new in view.items() if old != new}
-    if not changed:
+    if not view:
         return text
-    longest_first = "|".join(re.escape(old) for old in sorted(changed, key=len, reverse=True))
+    # A mount that is seen where it was may be below one that is not, so each counts.
+    longest_first = "|".join(re.escape(old) for old in sorted(view, key=len, reverse=True))
     # Whole paths only, on their own or in a file:// address.
     pattern = rf"(?:(?<=://)|(?<![\w./-]))({longest_first})(?![\w.-])"
-    return re.sub(pattern, lambda match: changed[match[1]], text)
+    return re.sub(pattern, lambda match: view[match[1]], text)
