@@ -143,9 +143,20 @@ class Shared:
         elif size > 0 and body is not None:
             at = _BODIES_AT + mark * _BODY_BYTES
             self.bytes[at : at + size] = body
-        made, ids = call.queued_at, (call.id.encode(), call.tool_call.encode())
-        values = (kill_at, since, call.place, 0.0, shared_by, made, 0.0, size)
-        _pack_call(self.bytes, mark * _MARK_BYTES, *values, *ids)
+        _pack_call(
+            self.bytes,
+            mark * _MARK_BYTES,
+            kill_at,
+            since,
+            call.place,
+            0.0,
+            shared_by,
+            call.queued_at,
+            0.0,
+            size,
+            call.id.encode(),
+            call.tool_call.encode(),
+        )
 
     def go_on(self, mark: int, *, since: float, kill_at: float, shared_by: int) -> None:
         """Change the times of a running call; the arguments are those of `begin`."""
