@@ -183,7 +183,11 @@ def test_without_mounts_a_folder_below_another_mounts_target_keeps_its_path(
     cache, wheels = tmp_path / "draft" / "cache", tmp_path / "store" / "wheels"
     cache.mkdir(parents=True)
     wheels.mkdir(parents=True)
-    monkeypatch.setattr(_build_jail, "choose", lambda _: choose("none"))
+
+    def without_mounts(_: str) -> Backend:
+        return choose("none")
+
+    monkeypatch.setattr(_build_jail, "choose", without_mounts)
     jail = _build_jail.BuildJail(
         mounts=[
             *interpreter_mounts(_build_jail.PYTHON),

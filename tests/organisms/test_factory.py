@@ -10,7 +10,7 @@ import pytest
 
 from seer.errors import ConfigError, OrganismGateError
 from seer.organisms import BEHAVIOURS, Spec, Thresholds, make_organism, read_made
-from seer.organisms._gates import Report, Share, judge
+from seer.organisms._gates import Report, Share, make_report
 from seer.organisms._plan import recipe
 from seer.organisms._spec import read_spec
 from seer.organisms.behaviours import Draw
@@ -210,7 +210,7 @@ def judged(name: str, shown: dict[str, tuple[int, int]], *, cases: int = 48) -> 
         "seconds": 0.0,
     }
     stand_in: Any = words
-    return judge(made, measured, stand_in, Thresholds())
+    return make_report(made, measured, stand_in, Thresholds())
 
 
 def failed(report: Report) -> list[str]:
