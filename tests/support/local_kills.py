@@ -223,7 +223,9 @@ def _marked(ground: Ground) -> list[int]:
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
         with contextlib.suppress(OSError):
-            ours = prefix in (entry / "cgroup").read_text() or root in _command(int(entry.name))
+            ours = prefix in (entry / "cgroup").read_text(errors="replace") or root in _command(
+                int(entry.name)
+            )
             if ours and _is_alive(int(entry.name)):
                 found.append(int(entry.name))
     return found
@@ -241,14 +243,14 @@ def _below(pid: int) -> list[int]:
 
 def _is_alive(pid: int) -> bool:
     try:
-        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text(errors="replace")
     except OSError:
         return False
 
 
 def _is_stopped(pid: int) -> bool:
     try:
-        return "\nState:\tT" in Path(f"/proc/{pid}/status").read_text()
+        return "\nState:\tT" in Path(f"/proc/{pid}/status").read_text(errors="replace")
     except OSError:
         return True
 
@@ -256,20 +258,25 @@ def _is_stopped(pid: int) -> bool:
 def _started(pid: int) -> int:
     """When a process started, in ticks; 0 if there is none."""
     try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+        return int(
+            Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[19]
+        )
     except OSError:
         return 0
 
 
 def _command(pid: int) -> str:
     try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+        found = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")
+        return found.decode(errors="replace")  # any process of the host, with any arguments
     except OSError:
         return ""
 
 
 def _parent(pid: int) -> int:
     try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        return int(
+            Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[1]
+        )
     except OSError:
         return 0
