@@ -34,7 +34,7 @@ from seer.isolation import (
 logger = logging.getLogger(__name__)
 
 _MODULE = ("-m", "seer.execution.notebook.jupyter")
-_MODULES = ("notebook/_edits.py", "_result.py")
+_MODULES = ("execution/notebook/_edits.py", "execution/_result.py", "errors.py")
 """Modules outside its own folder that the server imports."""
 _HOME = "/jupyter/home"
 _PYTHON = "/jupyter/python"
@@ -153,16 +153,16 @@ def _environment(home: str) -> dict[str, str]:
 
 def _copy_code(code: Path) -> None:
     """The few modules of Seer that the server needs, in packages that are empty otherwise."""
-    here = Path(__file__).parents[1]
+    root = Path(__file__).parents[2]
     for name in (".", "execution", "execution/notebook", "execution/notebook/jupyter"):
         package = code / "seer" / name
         package.mkdir(parents=True, exist_ok=True)
         (package / "__init__.py").touch()
     for path in (
-        *(here / "notebook" / "jupyter").glob("*.py"),
-        *(here / name for name in _MODULES),
+        *(root / "execution" / "notebook" / "jupyter").glob("*.py"),
+        *(root / name for name in _MODULES),
     ):
-        shutil.copyfile(path, code / "seer" / "execution" / path.relative_to(here))
+        shutil.copyfile(path, code / "seer" / path.relative_to(root))
     for path in (code, *code.rglob("*")):
         path.chmod(0o755 if path.is_dir() else 0o644)  # for the jail's user
 
