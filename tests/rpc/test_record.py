@@ -5,11 +5,12 @@ import hashlib
 import json
 import os
 import resource
+import signal
 import socket
 import subprocess
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from seer.rpc.wire._chunks import ChunkReader, split_chunk
 from seer.rpc.wire._http import head_prefix
 from tests.rpc.serving import (
     HOLD,
+    SOON,
     ControlFailed,
     Served,
     exchange,
@@ -646,6 +648,104 @@ def test_a_call_belongs_to_the_run_during_which_it_was_made(at_once: Served) -> 
         third = at_once.follow("a")
         end()
         assert ended(at_once, third) == ([], {})
+
+
+def request(number: int, padding: bytes = b"") -> bytes:
+    """A call of `small`, as bytes."""
+    body = b"%s[[%d],{}]" % (padding, number)
+    head = b"POST /v1/call/small HTTP/1.1\r\nhost: gate\r\nseer-gate: 1\r\n"
+    return b"%sseer-accept: shared\r\ncontent-length: %d\r\n\r\n%s" % (head, len(body), body)
+
+
+def connected(served: Served, name: str = "a") -> socket.socket:
+    """A connection of the caller `a`, or to another socket."""
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(SOON)
+    connection.connect(str(served.socket_path(name)))
+    return connection
+
+
+def ask(served: Served, path: str) -> socket.socket:
+    """Ask the control socket to end a run, without waiting for the answer."""
+    connection = connected(served, "control")
+    head = b"POST %s HTTP/1.1\r\nhost: gate\r\n" % path.encode()
+    connection.sendall(head + b'content-length: 14\r\n\r\n{"last": true}')
+    return connection
+
+
+@contextmanager
+def asked_while_stopped(served: Served, path: str) -> Generator[None]:
+    """While this is open, the process that has the callers' sockets stands still.
+
+    When it goes on, the supervisor has just passed on what this asks of the control socket.
+    """
+    pid = served.pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+        with ask(served, path) as asking:
+            # The supervisor answers this only after it has handled what came before.
+            assert served.pid == pid
+            os.kill(pid, signal.SIGCONT)
+            assert read_answer(asking)[0] == 200
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("how", ["flush", "unfollow"])
+def test_requests_that_are_unread_when_their_run_ends_are_in_no_later_run(
+    at_once: Served, how: str
+) -> None:
+    first = at_once.follow("a")
+    with connected(at_once) as known:
+        known.sendall(request(-1))
+        read_answer(known)
+        with asked_while_stopped(at_once, f"/v1/{how}/{first.name}"):
+            # Many, on connections that have yet to be accepted, and with a body of several reads.
+            for number in range(100):
+                with connected(at_once) as sender:
+                    sender.sendall(request(number))
+            with connected(at_once) as sender:
+                sender.sendall(request(100, b" " * 100_000))
+            known.sendall(request(101))
+        read_answer(known)
+    second = at_once.follow("a")
+    assert at_once.recorded(second) == []
+    if how == "flush":
+        made = [line["arguments"][0][0] for line in at_once.recorded(first)]
+        assert sorted(made) == list(range(-1, 102))
+
+
+def test_unread_requests_to_a_dead_interface_are_in_the_run_that_made_them(tmp_path: Path) -> None:
+    with serving(AT_ONCE, record=str(tmp_path / "record")) as served:
+        first = served.follow("a")
+        served.kill_interface()
+        with ExitStack() as stack:
+            os.kill(served.process.pid, signal.SIGSTOP)
+            try:
+                for number in range(10):
+                    stack.enter_context(connected(served)).sendall(request(number))
+                asking = stack.enter_context(ask(served, f"/v1/flush/{first.name}"))
+            finally:
+                os.kill(served.process.pid, signal.SIGCONT)
+            assert read_answer(asking)[0] == 200
+        second = served.follow("a")
+        assert len(served.recorded(first)) == 10
+        assert served.recorded(second) == []
+
+
+def test_a_flood_of_refused_requests_is_counted_in_the_run_that_made_them(at_once: Served) -> None:
+    first = at_once.follow("a")
+    for _ in range(300):
+        with pytest.raises(GateError):
+            at_once.gate("a").call("absent", ())
+    at_once.control("POST", f"/v1/flush/{first.name}", {"last": True})
+    second = at_once.follow("a")
+    assert at_once.recorded(second) == []
+    found = at_once.recorded(first)
+    described = sum(line["outcome"] == "UnknownFunctionError" for line in found)
+    counted = sum(int(line["error"].split()[0]) for line in found if not line["request"])
+    assert described + counted == 300
 
 
 def test_a_call_from_before_a_run_is_in_its_record_if_it_ends_in_time(at_once: Served) -> None:

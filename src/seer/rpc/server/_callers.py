@@ -14,6 +14,7 @@ import socket
 import time
 from _thread import allocate_lock
 from collections import OrderedDict, deque
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from seer.errors import GateBusyError
@@ -24,8 +25,10 @@ from seer.rpc.wire._protocol import CANNOT_PASS
 
 from ._connection import Connection
 from ._failures import error_text
+from ._listeners import BACKLOG
 from ._replies import Reply, plain_message
 from ._shared import FIRST_CALLER, Shared, first_place
+from ._socket import read_arrived
 
 if TYPE_CHECKING:
     from ._calls import Call
@@ -288,11 +291,23 @@ class Callers:
             for connection in self._gate.callers[name].connections:
                 self._loop.unwatch(connection.fd)
 
-    def _accept(self, caller: Caller) -> None:
+    def read_arrived(self, names: Iterable[str]) -> None:
+        """Read the requests of some callers that have arrived already; on the leading thread.
+
+        None of them begins here, so that this ends soon.
+        """
+        self._loop.direct = False
+        for name in names:
+            caller = self._gate.callers.get(name)
+            if caller is not None:
+                self._accept(caller, most=2 * BACKLOG)
+                read_arrived(tuple(caller.connections))
+
+    def _accept(self, caller: Caller, most: int = 64) -> None:
         listener = self._listeners.get(caller.name)
         if listener is None:
             return
-        for _ in range(64):
+        for _ in range(most):
             try:
                 connected, _ = listener.accept()
             except BlockingIOError:

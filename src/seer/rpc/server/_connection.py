@@ -59,6 +59,11 @@ class Connection(NonBlockingSocket):
         self._body: bytearray | None = None
         self._filled = 0
 
+    @property
+    def partial(self) -> bool:
+        """Whether the beginning of a request was read, and its end was not."""
+        return self._body is not None or bool(self._buffer)
+
     def on_readable(self) -> None:
         """Read; on the leading thread."""
         try:
@@ -87,6 +92,8 @@ class Connection(NonBlockingSocket):
                 self._gate.handle(self, request, body)
         except WireError as error:
             self._gate.refuse(self, error)
+        except BlockingIOError:
+            return
         except OSError:
             self.close()
         except Exception:

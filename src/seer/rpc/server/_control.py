@@ -294,17 +294,17 @@ class Control:
         self._end_follow(self._follow(identifier), lambda: connection.respond({}))
 
     def _end_follow(self, follow: Follow, done: Callable[[], None]) -> None:
-        supervisor = self._supervisor
-        supervisor.config.follows.pop(follow.id, None)
-        ended = min(follow.sealed_at, time.monotonic())
-        for name in follow.names & supervisor.callers.keys():
-            self._unfollowed[name] = max(self._unfollowed.get(name, 0.0), ended)
+        self._supervisor.config.follows.pop(follow.id, None)
         waiting = [c for c, name, _ in self._awaiting_records if name == follow.id]
         self._awaiting_records = [c for c in self._awaiting_records if c[1] != follow.id]
         for connection in waiting:
             connection.respond_text(400, error_text("ProtocolError", _NO_FOLLOW.format(follow.id)))
 
-        def answered(_answer: dict[str, Any]) -> None:
+        def answered(answer: dict[str, Any]) -> None:
+            self._seal(follow, answer)
+            for name in follow.names & self._supervisor.callers.keys():
+                ended = max(self._unfollowed.get(name, 0.0), follow.sealed_at)
+                self._unfollowed[name] = ended
             remove_folder(self._folder(follow.id))
             done()
 
@@ -371,29 +371,38 @@ class Control:
     def _post_flush(self, connection: HttpConnection, found: Any, identifier: str) -> None:
         """Write every answered call; answer with the offset at which a follow's lines then end.
 
-        With `last`, calls that are made from now on are not part of the follow.
+        With `last`, calls that are made from now on are not part of the follow. Those that were
+        sent before and that nobody has read yet are.
         """
         follow = self._follow(identifier)
-        now = time.monotonic()
-        if found.get("last"):
-            follow.sealed_at = min(follow.sealed_at, now)
-            # As in the recorder: the user's script now belongs to the next follow.
-            follow.prefix = ""
+        last = bool(found.get("last"))
 
         def answered(answer: dict[str, Any]) -> None:
+            if last:
+                self._seal(follow, answer)
+                # As in the recorder: the user's script now belongs to the next follow.
+                follow.prefix = ""
             end = end_of(self._folder(identifier))
             running = answer.get("running", {})
             connection.respond(
                 {"end": end, "lost": follow.lost, "why": follow.why, "running": running}
             )
 
-        for caller, line in self._refusals.rest():
-            self._write(caller, now, line)
+        self._write_refusals()
         if self._supervisor.state == "up":
-            message = {"op": "flush", "last": follow.sealed_at <= now, **_named(follow)}
-            self._supervisor.ask(message, answered)
+            self._supervisor.ask({"op": "flush", "last": last, **_named(follow)}, answered)
         else:
             answered({})
+
+    def _seal(self, follow: Follow, answer: dict[str, Any]) -> None:
+        """Note when the run of a follow ended: when the process that records says, or now."""
+        if "sealed_at" in answer:
+            sealed_at = answer["sealed_at"]
+        else:
+            self._supervisor.sockets.read_arrived(sorted(follow.names))
+            self._write_refusals()
+            sealed_at = time.monotonic()
+        follow.sealed_at = min(follow.sealed_at, sealed_at)
 
     def lose_records(self, calls: int, why: str, identifier: str | None = None) -> None:
         """Count calls that cannot be recorded, for one follow or for all."""
@@ -453,6 +462,11 @@ class Control:
         if line:
             self._write(caller, time.monotonic(), line)
             self.wake_records()
+
+    def _write_refusals(self) -> None:
+        """Record how many requests of a flood were refused without a line of their own."""
+        for caller, line in self._refusals.rest():
+            self._write(caller, time.monotonic(), line)
 
     def _write(self, caller: str, made: float, line: bytes) -> None:
         """Write the line of a call or request into the files of those that follow its caller."""

@@ -12,7 +12,6 @@ import select
 import signal
 import socket
 import sys
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -200,8 +199,7 @@ class GateProcess:
         """Write what was answered, and say what the callers of a follow still run."""
         recorder, follow = self._recorder, message["follow"]
         assert recorder is not None
-        if message["last"]:
-            recorder.seal(follow, time.monotonic())
+        sealed = {"sealed_at": self._seal(message)} if message["last"] else {}
         callers = [self.gate.callers.get(name) for name in message["names"]]
         calls = [call for c in callers if c is not None for call in list(c.calls.values())]
 
@@ -210,7 +208,7 @@ class GateProcess:
             for call in calls:
                 if recorder.is_for(call, follow):
                     running[call.entry.name] = running.get(call.entry.name, 0) + 1
-            self._reply(message, running=running)
+            self._reply(message, running=running, **sealed)
 
         recorder.flush(done)
 
@@ -223,12 +221,24 @@ class GateProcess:
 
     def _unfollow(self, message: Message) -> None:
         assert self._recorder is not None
-        sealed_at = self._recorder.seal(message["follow"], time.monotonic())
+        sealed_at = self._seal(message)
         for name in message["names"]:
             caller = self.gate.callers.get(name)
             if caller is not None:
                 caller.unfollowed_at = max(caller.unfollowed_at, sealed_at)
-        self._recorder.unfollow(message["follow"], lambda: self._reply(message))
+        self._recorder.unfollow(
+            message["follow"], lambda: self._reply(message, sealed_at=sealed_at)
+        )
+
+    def _seal(self, message: Message) -> float:
+        """End the time whose calls belong to a follow, and say when it ended.
+
+        A call that was sent before belongs to it too, although it may wait in its socket, behind
+        this message: its run has ended, so its sender may be gone.
+        """
+        assert self._recorder is not None
+        self.callers.read_arrived(message["names"])
+        return self._recorder.seal(message["follow"])
 
     def _note_taken(self, message: Message) -> None:
         assert self._recorder is not None

@@ -57,6 +57,11 @@ class HttpConnection(NonBlockingSocket):
         self._request: Request | None = None
         super().__init__(connected, poller)
 
+    @property
+    def partial(self) -> bool:
+        """Whether the beginning of a request was read, and its end was not."""
+        return not self.closing and (self._request is not None or bool(self._in))
+
     def on_readable(self) -> None:
         """Read what came."""
         try:

@@ -11,12 +11,13 @@ import os
 import select
 import socket
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from seer.rpc.wire._http import Request, head_prefix
 
 from ._http_server import HttpConnection
+from ._socket import read_arrived
 
 if TYPE_CHECKING:
     from ._config import CallerConfig
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 
 BACKLOG = 1024
+"""Connections that wait to be accepted."""
 
 
 def listen(path: str, mode: int) -> socket.socket:
@@ -125,6 +127,18 @@ class CallerSockets:
         with contextlib.suppress(OSError):
             os.unlink(config.socket)  # noqa: PTH108 (import time)
 
+    def read_arrived(self, names: Iterable[str]) -> None:
+        """Answer the requests of some callers that have arrived already."""
+        if not self._answering:
+            return
+        for name in names:
+            found = self.callers.get(name)
+            if found is not None:
+                for _ in range(2 * BACKLOG):
+                    if not self._accept(name, found[2]):
+                        break
+                read_arrived(tuple(self._waiting))
+
     def forget(self) -> None:
         """In a forked process: close what only the supervisor uses."""
         for waiting in self._waiting:
@@ -146,11 +160,12 @@ class CallerSockets:
             listener.fileno(), select.EPOLLIN, lambda _: self._accept(caller, listener)
         )
 
-    def _accept(self, caller: str, listener: socket.socket) -> None:
+    def _accept(self, caller: str, listener: socket.socket) -> bool:
+        """Accept a connection; False if none can be accepted."""
         try:
             connected, _ = listener.accept()
         except OSError:
-            return
+            return False
         if len(self._waiting) >= MAX_WAITING:
             # The oldest one. It has sent no request; connections with one have been answered.
             next(iter(self._waiting)).close()
@@ -163,3 +178,4 @@ class CallerSockets:
             on_close=lambda closed: self._waiting.pop(closed, None),
         )
         self._waiting[connection] = None
+        return True

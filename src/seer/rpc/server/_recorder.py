@@ -165,9 +165,12 @@ class Recorder:
 
     def flush(self, done: Callable[[], None]) -> None:
         """Call `done` once everything noted so far is written or lost."""
+        self._refuse_rest()
+        self._enqueue(done, 0)
+
+    def _refuse_rest(self) -> None:
         for caller, line in self._refusals.rest():
             self._refuse(caller, line)
-        self._enqueue(done, 0)
 
     # --- follows -----------------------------------------------------------------------------
 
@@ -197,16 +200,17 @@ class Recorder:
 
         self._enqueue(begin, 0)
 
-    def seal(self, identifier: str, now: float) -> float:
+    def seal(self, identifier: str) -> float:
         """End the time whose calls belong to a follow, and say when it ended.
 
         Calls that still run belong to it too.
         """
         track = self._tracks.get(identifier)
         if track is None:
-            return now
-        if now < track.sealed_at:
-            track.sealed_at = now
+            return time.monotonic()
+        if track.sealed_at == float("inf"):
+            self._refuse_rest()
+            track.sealed_at = time.monotonic()
             self._enqueue(lambda: self._end_prefix(identifier), 0)
         return track.sealed_at
 

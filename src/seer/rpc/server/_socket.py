@@ -11,8 +11,8 @@ import select
 import socket
 from _thread import allocate_lock
 from collections import deque
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from seer.rpc.wire._descriptors import close_all, rights
 from seer.rpc.wire._protocol import CANNOT_PASS
@@ -55,7 +55,7 @@ class NonBlockingSocket:
     # --- what a subclass adds ----------------------------------------------------------------
 
     def on_readable(self) -> None:
-        """Read from the socket."""
+        """Read from the socket, which may have nothing to read."""
         raise NotImplementedError
 
     def on_clogged(self, clogged: bool) -> None:
@@ -230,3 +230,34 @@ class NonBlockingSocket:
             self._drop_unsent()
             self.on_clogged(False)
         self.on_closed()
+
+
+class RequestSocket(Protocol):
+    """A non-blocking socket over which requests come."""
+
+    fd: int
+    closed: bool
+
+    @property
+    def partial(self) -> bool:
+        """Whether the beginning of a request was read, and its end was not."""
+        ...
+
+    def on_readable(self) -> None:
+        """Read from the socket."""
+        ...
+
+
+def read_arrived(sockets: Iterable[RequestSocket]) -> None:
+    """Read the request of each socket that has arrived already; on the polling thread."""
+    unread = {found.fd: found for found in sockets if not found.closed}
+    poll = select.poll()
+    for fd in unread:
+        poll.register(fd, select.POLLIN)
+    while ready := poll.poll(0):
+        for fd, _ in ready:
+            found = unread[fd]
+            if not found.closed:
+                found.on_readable()
+            if found.closed or not found.partial:
+                poll.unregister(fd)

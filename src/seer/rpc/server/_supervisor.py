@@ -297,11 +297,11 @@ class Supervisor:
         self.child = None
         self.workers.end_all("the process that serves their callers has ended")
         if not self._stopping and self.state != "starting":
-            # Before open questions are answered: one may ask for everything that is recorded.
             self._control.record_lost(last.lost, self.ended, self._output)
-        self._questions.fail(f"the interface has ended: {self.explained}")
         if not self._stopping:
             self._after_end(child.tail())
+        # Last: one of them may ask for everything that is recorded, or end a run.
+        self._questions.fail(f"the interface has ended: {self.explained}")
 
     def fail_to_start(self, failure: dict[str, Any] | None, ended: str, tail: str) -> None:
         """Handle that the copies could not be started, so nothing can be served."""
