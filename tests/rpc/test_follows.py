@@ -1,6 +1,7 @@
 """The files of a follow: lines in segments; segments that were read are removed."""
 
 import json
+import os
 import threading
 import time
 from pathlib import Path
@@ -67,21 +68,51 @@ def test_lines_that_do_not_fit_are_counted_and_the_others_kept(tmp_path: Path) -
     assert all(isinstance(error, FileExistsError) for error in failed.values())
 
 
+def recorder_in(folder: Path) -> Recorder:
+    """A recorder with a follow `f` of the caller `a`."""
+    return Recorder(
+        str(folder),
+        results=True,
+        source_hash="",
+        follows={"f": Follow("f", ["a"], "")},
+        shared=Shared(),
+        notify=lambda message: None,
+    )
+
+
+@pytest.mark.parametrize("limit", ["MAX_CALLS", "MAX_WAITING"])
+def test_what_may_wait_for_a_disk_that_hangs_is_limited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setattr(_recorder, limit, 10)
+    monkeypatch.setattr(_recorder, "SMALL", 10_000 if limit == "MAX_CALLS" else 0)
+    monkeypatch.setattr(_recorder, "PAUSE", 0.05)
+    (tmp_path / "f").mkdir()
+    os.mkfifo(tmp_path / "f" / "0.jsonl")  # opening it waits for a reader
+    recorder = recorder_in(tmp_path)
+    caller = Caller("a", 0, Meter("", Budget(), Shared().cells, 0))
+    begin = time.monotonic()
+    for n in range(30):
+        recorder.refused(caller, f"/v1/call/{n}", "ProtocolError", "x" * 100)
+    # Some more than may wait: the thread had taken a few before it hung.
+    assert time.monotonic() - begin > 5 * 0.05
+    read = os.open(tmp_path / "f" / "0.jsonl", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        done = threading.Event()
+        recorder.flush(done.set)
+        assert done.wait(30)
+        assert len(os.read(read, 1 << 20).splitlines()) == 30
+    finally:
+        os.close(read)
+
+
 @pytest.mark.parametrize("reads", [True, False])
 def test_recording_waits_for_a_reader_unless_it_has_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: bool
 ) -> None:
     monkeypatch.setattr(_recorder, "MAX_BACKLOG", 5000)
     monkeypatch.setattr(_recorder, "STALLED", 30.0 if reads else 0.1)
-    follow = Follow("f", ["a"], "")
-    recorder = Recorder(
-        str(tmp_path),
-        results=True,
-        source_hash="",
-        follows={"f": follow},
-        shared=Shared(),
-        notify=lambda message: None,
-    )
+    recorder = recorder_in(tmp_path)
     caller = Caller("a", 0, Meter("", Budget(), Shared().cells, 0))
     for n in range(100):
         recorder.refused(caller, f"/v1/call/{n}", "ProtocolError", "x" * 100)

@@ -167,14 +167,8 @@ class Executor:
         """Mark a call as running from now on, and when the supervisor may kill the process."""
         timeout = call.entry.timeout
         kill_at = 0.0 if timeout is None or not self._kills else now + timeout + self.grace
-        self.shared.begin(
-            mark,
-            call,
-            since=now,
-            kill_at=kill_at,
-            shared_by=shared_by,
-            body=None if self.recorder is None else call.text,
-        )
+        body = None if self.recorder is None else call.text
+        self.shared.begin(mark, call, now, kill_at, shared_by, body)
 
     def _uses_gpu(self) -> bool:
         return uses_gpu()

@@ -638,7 +638,8 @@ class Gate:
             finish_stream(call, reply, self.prefix + self.run_headers(call))
         recorder = self._recorder
         if recorder is not None:
-            recorder.hold(reply)
+            if reply.slot is not None:
+                recorder.hold(reply)
             # Before the answer is sent: its reader may ask at once for all answered calls.
             recorder.add(call, reply, ended, seconds, call.bytes_in + reply.size)
         return reply

@@ -24,6 +24,7 @@ from seer.rpc.wire._chunks import split_chunk
 from ._failures import uses_gpu
 from ._follows import Follow, LineWriter, followers, given, owners, remove_folder
 from ._refusals import Refusals
+from ._shared import MARK_CELLS, NOTED
 
 if TYPE_CHECKING:
     from ._callers import Caller
@@ -44,7 +45,11 @@ AT_ONCE = 500
 TELL = 0.05
 """The least seconds between two messages to the controller about records."""
 MAX_WAITING = 256 << 20
-"""Bytes of arguments and results that may wait to be written. Above that, calls wait too."""
+"""Bytes of large arguments and results that may wait to be written. Above that, calls wait too."""
+SMALL = 1024
+"""Calls of up to so many bytes are limited by their number instead."""
+MAX_CALLS = 100_000
+"""Calls that may wait to be written. Above that, further ones wait too."""
 MAX_STREAMED = 256 << 20
 """Bytes of streamed items that are kept until their calls end. Further items are only counted."""
 STALLED = 30.0
@@ -87,11 +92,14 @@ class Recorder:
         self._notify = notify
         self._shared = shared
         self._cells = shared.recorded
+        self._marks = shared.cells
         self._queued_count = 0
         self._made_count = 0
         self._queue: deque[_Item] = deque()
         self._bell: SimpleQueue[None] = SimpleQueue()
-        self._rung = False
+        self._attend_at = 0
+        """How many calls there may be until further ones wait; 0 if the next one must wake the
+        thread."""
         self._waiting = 0
         self._streamed = 0
         self._refusals = Refusals()
@@ -123,22 +131,34 @@ class Recorder:
             seconds: How long it ran.
             size: Bytes of arguments and answer.
         """
-        mark = call.waiting if call.mark < 0 else call.mark
-        self._enqueue((call, reply, ended, seconds, size), size, -1 if mark is None else mark)
+        mark = call.mark
+        if mark < 0 and call.waiting is not None:
+            mark = call.waiting
+        # The next lines call nothing, so no other thread runs between them.
+        count = self._queued_count = self._queued_count + 1
+        if mark >= 0:
+            # First. If the process ends in between, the mark shows that it was not noted.
+            self._marks[mark * MARK_CELLS + NOTED] = count
+        self._cells[0] = count
+        self._queue.append((call, reply, ended, seconds, size))
+        if count > self._attend_at or size > SMALL:
+            self._attend(size)
 
-    def _enqueue(self, item: _Item, size: int, mark: int = -1) -> None:
+    def _enqueue(self, item: _Item, size: int = 0) -> None:
+        """Queue what is not a call: a refused request of some bytes, or a function."""
         if size:
-            self._waiting += size
-            self._queued_count += 1
-            if mark >= 0:
-                # First. If the process ends in between, the mark shows that it was not noted.
-                self._shared.noted(mark, self._queued_count)
-            self._cells[0] = self._queued_count
+            self._cells[0] = self._queued_count = self._queued_count + 1
         self._queue.append(item)
-        if not self._rung:
-            self._rung = True
+        self._attend(size)
+
+    def _attend(self, size: int) -> None:
+        """Wake the thread if it sleeps, and wait a moment if it has too much to write."""
+        if size > SMALL:
+            self._waiting += size
+        if not self._attend_at:
+            self._attend_at = self._made_count + MAX_CALLS
             self._bell.put(None)
-        if self._waiting > MAX_WAITING:
+        if self._waiting > MAX_WAITING or self._queued_count > self._attend_at:
             time.sleep(PAUSE)
 
     def item(self, call: Call, chunk: bytes) -> None:
@@ -166,7 +186,7 @@ class Recorder:
     def flush(self, done: Callable[[], None]) -> None:
         """Call `done` once everything noted so far is written or lost."""
         self._refuse_rest()
-        self._enqueue(done, 0)
+        self._enqueue(done)
 
     def _refuse_rest(self) -> None:
         for caller, line in self._refusals.rest():
@@ -198,7 +218,7 @@ class Recorder:
             self._write()
             done(sum(ring.dropped.pop(name, 0) for name in callers))
 
-        self._enqueue(begin, 0)
+        self._enqueue(begin)
 
     def seal(self, identifier: str) -> float:
         """End the time whose calls belong to a follow, and say when it ended.
@@ -211,7 +231,7 @@ class Recorder:
         if track.sealed_at == float("inf"):
             self._refuse_rest()
             track.sealed_at = time.monotonic()
-            self._enqueue(lambda: self._end_prefix(identifier), 0)
+            self._enqueue(lambda: self._end_prefix(identifier))
         return track.sealed_at
 
     def _end_prefix(self, identifier: str) -> None:
@@ -241,7 +261,7 @@ class Recorder:
                 track.end()
             done()
 
-        self._enqueue(end, 0)
+        self._enqueue(end)
 
     def taken(self, identifier: str, size: int) -> None:
         """Note that a follow's reader has taken `size` bytes."""
@@ -261,7 +281,7 @@ class Recorder:
             else:
                 time.sleep(PAUSE)
                 # A call that is noted from now on rings the bell again.
-                self._rung = False
+                self._attend_at = 0
                 for left in range(len(self._queue), -1, -AT_ONCE):
                     for _ in range(min(AT_ONCE, len(self._queue))):
                         self._keep_or_lose(self._queue.popleft())
@@ -295,14 +315,15 @@ class Recorder:
             self._write()
             item()
             return
+        # Also if it cannot be kept: it no longer waits, and is counted as missing.
+        self._made_count += 1
         if len(item) == 3:
             caller, line, made = item
-            self._waiting -= len(line)
+            self._forget_size(len(line))
             tracks = [track for track in self._tracks_of(caller) if made <= track.sealed_at]
             self._put(tracks, caller, line, [])
         else:
             self._keep_call(*item)
-        self._made_count += 1
 
     def _keep_call(self, call: Call, reply: Reply, ended: float, seconds: float, size: int) -> None:
         caller = call.owner.name
@@ -320,9 +341,14 @@ class Recorder:
                 self._ring.drop(caller)
         finally:
             self._next_file = blobs.next
-            self._waiting -= size
+            self._forget_size(size)
             if reply.slot is not None and reply.pool is not None:
                 reply.pool.let_go(reply.slot)
+
+    def _forget_size(self, size: int) -> None:
+        """Note that an item of some bytes no longer waits."""
+        if size > SMALL:
+            self._waiting -= size
 
     def _tracks_for(self, call: Call) -> list[Track] | None:
         owner = call.owner

@@ -32,8 +32,8 @@ WAITING = 4096
 """Marks of calls that wait; they follow the others."""
 _ALL_MARKS = MARKS + WAITING
 _MARK_BYTES = 256
-_MARK_CELLS = _MARK_BYTES // 8
-_KILL_AT, _SINCE, _PLACE, _PAID, _SHARED_BY, _MADE, _NOTED, _SIZE = range(8)
+MARK_CELLS = _MARK_BYTES // 8
+_KILL_AT, _SINCE, _PLACE, _PAID, _SHARED_BY, _MADE, NOTED, _SIZE = range(8)
 """The cells of a mark; the ids of the call and of its tool call follow them."""
 _ID_AT = 64
 _ID_BYTES = 64
@@ -48,7 +48,7 @@ FIRST_FUNCTION = 1
 """Meter 0 is the interface's. The meters of the functions follow, then those of the callers."""
 FETCH_METER = FIRST_FUNCTION + 2000
 FIRST_CALLER = 2048
-_METER_BASE = _ALL_MARKS * _MARK_CELLS
+_METER_BASE = _ALL_MARKS * MARK_CELLS
 _BODIES_AT = _ALL_MARKS * _MARK_BYTES + METERS * WIDTH * 8 + 3 * 8
 
 
@@ -120,11 +120,10 @@ class Shared:
         self,
         mark: int,
         call: Call,
-        *,
         since: float,
         kill_at: float,
-        shared_by: int = 1,
-        body: bytes | bytearray | memoryview | None = None,
+        shared_by: int,
+        body: bytes | bytearray | memoryview | None,
     ) -> None:
         """Mark a call as running or waiting.
 
@@ -137,12 +136,14 @@ class Shared:
             shared_by: How many calls of a batch share its time.
             body: The JSON text of its arguments, to be kept if it is small; None for no text.
         """
-        size = -1 if body is None else len(body)
-        if size > _BODY_BYTES:
-            size = -1
-        elif size > 0 and body is not None:
-            at = _BODIES_AT + mark * _BODY_BYTES
-            self.bytes[at : at + size] = body
+        size = -1
+        if body is not None:
+            size = len(body)
+            if size <= _BODY_BYTES:
+                at = _BODIES_AT + mark * _BODY_BYTES
+                self.bytes[at : at + size] = body
+            else:
+                size = -1
         _pack_call(
             self.bytes,
             mark * _MARK_BYTES,
@@ -160,35 +161,31 @@ class Shared:
 
     def go_on(self, mark: int, *, since: float, kill_at: float, shared_by: int) -> None:
         """Change the times of a running call; the arguments are those of `begin`."""
-        cell = mark * _MARK_CELLS
+        cell = mark * MARK_CELLS
         self.cells[cell + _KILL_AT] = kill_at
         self.cells[cell + _SINCE] = since
         self.cells[cell + _SHARED_BY] = shared_by
 
     def answered(self, mark: int, paid: float) -> None:
         """Note that a call's caller was charged for `paid` seconds, and its function runs on."""
-        self.cells[mark * _MARK_CELLS + _PAID] = max(paid, 1e-9)
-
-    def noted(self, mark: int, number: int) -> None:
-        """Note that the recorder gets the call, as the last of `number` calls."""
-        self.cells[mark * _MARK_CELLS + _NOTED] = number
+        self.cells[mark * MARK_CELLS + _PAID] = max(paid, 1e-9)
 
     def end(self, mark: int) -> None:
         """Note that the call has ended, or no longer waits."""
-        cell = mark * _MARK_CELLS
+        cell = mark * MARK_CELLS
         self.cells[cell + _KILL_AT] = 0.0
         self.cells[cell + _MADE] = 0.0
 
     def overdue(self, now: float) -> bool:
         """Whether a call has run past the time at which the process may be killed."""
-        times = self.cells[: MARKS * _MARK_CELLS : _MARK_CELLS].tolist()
+        times = self.cells[: MARKS * MARK_CELLS : MARK_CELLS].tolist()
         return any(0.0 < when < now for when in times)
 
     def unfinished(self) -> list[UnfinishedCall]:
         """The calls that run, then those that wait; to be read after a crash."""
         found: list[UnfinishedCall] = []
         for mark in range(_ALL_MARKS):
-            cell = mark * _MARK_CELLS
+            cell = mark * MARK_CELLS
             if self.cells[cell + _MADE]:
                 cells = self.cells[cell : cell + _SIZE + 1].tolist()
                 _, since, place, paid, shared_by, made, noted, size = cells
@@ -216,7 +213,7 @@ class Shared:
 
     def last(self) -> list[int]:
         """The number of the last function at each mark, whether it still runs or not."""
-        places = self.cells[_PLACE : MARKS * _MARK_CELLS : _MARK_CELLS].tolist()
+        places = self.cells[_PLACE : MARKS * MARK_CELLS : MARK_CELLS].tolist()
         return [int(place) % _FUNCTIONS for place in places if place]
 
     def take_unrecorded(self) -> int:
@@ -280,7 +277,7 @@ class WaitingMarks:
         """Mark a call as waiting, and return what `remove` needs."""
         mark = self._marks.try_take()
         if mark >= 0:
-            self._shared.begin(mark, call, since=0.0, kill_at=0.0, body=call.text)
+            self._shared.begin(mark, call, 0.0, 0.0, 1, call.text)
         else:
             self._count(1)
         return mark
