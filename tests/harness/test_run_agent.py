@@ -384,6 +384,22 @@ async def test_a_session_brings_its_tools_and_its_text(calculator: MCPServer) ->
     assert "session__add" in {tool.name for tool in event.tools}
 
 
+async def test_names_that_vendors_refuse_become_names_that_they_accept() -> None:
+    servers = {"my files": MCPServer("one"), "my.files": MCPServer("two")}
+    offered = {
+        "my_files__read_all": ("my files", "read.all"),
+        "my_files__read_all_2": ("my files", "read_all"),
+        "my_files__read_all_3": ("my.files", "read.all"),
+        "close_it": ("my.files", "close.it"),
+    }
+    for server, tool in offered.values():
+        servers[server].tool(name=tool)(lambda said=f"{tool} of {server}": said)
+    script = Scripted([Step(calls=tuple(Call(tool=name) for name in offered)), Step(text="done")])
+    found = [event async for event in run_agent("read", provider=script, mcp_config=servers)]
+    said = [event.text for event in found if isinstance(event, ToolResult)]
+    assert said == [f"{tool} of {server}" for server, tool in offered.values()]
+
+
 async def test_the_only_open_session_is_used_by_the_first_run_alone(
     calculator: MCPServer, open_sessions: list[FakeSession], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -8,10 +8,13 @@ harness notices when a server dies.
 import asyncio
 import base64
 import json
+import re
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import anyio
@@ -63,6 +66,31 @@ ToolServer: TypeAlias = ServerConnection | LocalServer
 """One tool server of a run."""
 
 
+def accepted_name(name: str) -> str:
+    """A name as every vendor accepts it for a tool: letters, digits, `-` and `_`."""
+    return re.sub(r"[^A-Za-z0-9_-]", "_", name)
+
+
+def offered_names(tools: Sequence[tuple[str, str]]) -> list[str]:
+    """The names under which agents see tools; no two are equal.
+
+    Args:
+        tools: The name of each tool's server, and its own.
+    """
+    own = Counter(accepted_name(tool) for _, tool in tools)
+    found: dict[str, None] = {}
+    for server, tool in tools:
+        name = accepted_name(tool)
+        if own[name] > 1:
+            name = f"{accepted_name(server)}__{name}"
+        numbered = (f"_{number}" for number in count(2))
+        unique = name
+        while unique in found:
+            unique = name + next(numbered)
+        found[unique] = None
+    return [*found]
+
+
 class ToolBox:
     """The tools of one run. Made by `open_toolbox`."""
 
@@ -72,15 +100,12 @@ class ToolBox:
         self._servers = servers
         self._where: dict[str, tuple[ToolServer, str]] = {}
         self._recorded = recorded
-        counts: dict[str, int] = {}
-        for server in servers:
-            for tool in server.tools:
-                counts[tool.name] = counts.get(tool.name, 0) + 1
+        names = iter(offered_names([(s.name, tool.name) for s in servers for tool in s.tools]))
         infos: list[ToolInfo] = [] if recorded is None else list(recorded.tools)
         self._replayed = {info.name: info.server for info in infos}
         for server in servers:
             for tool in server.tools:
-                name = tool.name if counts[tool.name] == 1 else f"{server.name}__{tool.name}"
+                name = next(names)
                 self._where[name] = (server, tool.name)
                 infos.append(
                     ToolInfo(

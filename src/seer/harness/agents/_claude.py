@@ -12,7 +12,6 @@ import asyncio
 import base64
 import json
 import os
-import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -43,7 +42,7 @@ from seer.harness._agent import Agent, AgentRequest, max_retries, require
 from seer.harness._context import AgentContext, RunOver
 from seer.harness._finish_reasons import end_of
 from seer.harness._limits import cost_of
-from seer.harness._toolbox import ToolOutcome
+from seer.harness._toolbox import ToolOutcome, accepted_name
 from seer.harness.confinement._confine import Confinement, confined
 
 if TYPE_CHECKING:
@@ -196,8 +195,8 @@ class Conversation:
         """Servers in this process that offer the run's tools, and the CLI's names for them."""
         groups: dict[str, list[Any]] = {}
         for tool in self.context.tools:
-            server = re.sub(r"[^A-Za-z0-9_-]", "_", tool.server)
-            short = tool.name.removeprefix(f"{tool.server}__")
+            server = accepted_name(tool.server)
+            short = tool.name.removeprefix(f"{server}__")
             self.names[f"mcp__{server}__{short}"] = tool.name
             groups.setdefault(server, []).append(
                 claude.SdkMcpTool(
