@@ -187,12 +187,12 @@ class Writer:
         from seer.interfaces.toolkit._engine import Task
         from seer.interfaces.toolkit._interventions import Site
         from seer.interfaces.toolkit._sampling import Settings
-        from seer.interfaces.toolkit._steering import Step
+        from seer.interfaces.toolkit._steering import SteeringStep
 
         settings = Settings(NEW, temperature=temperature)
         vector = torch.full((self.model.width,), 0.01, device=self.model.device)
         site = Site(self.model.layers // 2, "residual")
-        steps = [Step(site, "add", vector, None)] if steered else []
+        steps = [SteeringStep(site, "add", vector, None)] if steered else []
         tasks = [Task(row, seed, steps, settings) for row, seed in zip(rows, seeds, strict=True)]
         return [one.ids for one in self.engine.write(tasks)]
 
