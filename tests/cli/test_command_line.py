@@ -14,10 +14,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import NoReturn
 
+import click
 import pytest
 
 from seer.cli import main
-from seer.cli._app import _COMMANDS  # pyright: ignore[reportPrivateUsage]
+from seer.cli._app import _COMMANDS, app  # pyright: ignore[reportPrivateUsage]
 from seer.cli._check import secrets_in
 from seer.cli._machines import Running
 from seer.cli._ps import state
@@ -65,15 +66,38 @@ def test_help_lists_every_command_without_importing_any() -> None:
     assert not [name for name in loaded if name.split(".")[1] not in light]
 
 
-@pytest.mark.parametrize("name", list(_COMMANDS))
+def all_commands() -> list[str]:
+    """Every command as it is typed, with those of groups, and `seer` itself as an empty text."""
+    context = click.Context(app)
+    names = [""]
+    for name in app.list_commands(context):
+        names.append(name)
+        command = app.get_command(context, name)
+        if isinstance(command, click.Group):
+            names += [f"{name} {below}" for below in command.list_commands(context)]
+    return names
+
+
+@pytest.mark.parametrize("name", all_commands())
 def test_every_command_explains_itself_on_80_columns(
     name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    assert main([name, "--help"]) == 0
+    assert main([*name.split(), "--help"]) == 0
     said = capsys.readouterr().out
-    assert "Usage: seer " + name in said
+    assert f"Usage: seer {name}".rstrip() in said
     assert not [line for line in said.splitlines() if len(line) > 80]
+    assert said.replace("\n", "").isprintable()
+
+
+@pytest.mark.parametrize("name", ["", "runs", "organism"])
+def test_a_command_without_its_subcommand_shows_its_help(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main([*name.split(), "--help"])
+    told = capsys.readouterr().out
+    assert main(name.split()) == 2
+    assert capsys.readouterr().err.rstrip() == told.rstrip()
 
 
 def test_an_unknown_command_suggests_the_near_one(capsys: pytest.CaptureFixture[str]) -> None:

@@ -92,6 +92,7 @@ Examples:
   seer init my-study && seer run my-study
   seer check interface.py            what an agent would be able to call
   seer runs list --status error      then: seer runs show RUN
+
 \b
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 problems found, 130 interrupted
 Shell completion: eval "$(_SEER_COMPLETE=bash_source seer)"  (or zsh_source)""",

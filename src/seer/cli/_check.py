@@ -43,6 +43,7 @@ Examples:
   seer check interface.py            a tiny random model replaces the real one
   seer check interface.py --model ./gemma --package einops
   seer check interface.py --json | jq '.functions[].signature'
+
 \b
 Exit code 3: it can be served, but problems were found.""",
 )

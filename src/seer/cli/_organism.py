@@ -46,8 +46,9 @@ def list_(as_json: bool) -> int:
 A spec is TOML: behaviour = "trigger", and optionally hard, seed, base, rows,
 kept, steps, cases, device and a table [parameters]. A parameter that is
 "random" or missing is drawn at random.
+
 \b
-Exit code 3: a gate failed. Nothing is written then, except with --keep-failed.""",
+Exit code 3: a gate failed. Nothing is written, except with --keep-failed.""",
 )
 @click.argument("spec", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="The folder to create.")

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     name="replay",
     epilog="""\b
 Examples:
-  seer replay RUN                      the record answers
-  seer replay RUN --live-after local   then continue in a real sandbox
-  seer replay RUN --fork-at 3 --agent claude   repeat 3 turns, then go live
+  seer replay RUN                             the record answers
+  seer replay RUN --live-after local          then continue in a real sandbox
+  seer replay RUN --fork-at 3 --agent claude  repeat 3 turns, then go live
+
 \b
 Exit code 3: the program ran, but diverged from the record.""",
 )

@@ -34,6 +34,7 @@ Examples:
   seer run                             main.py in this folder
   seer run my-study --agent claude --name first-try
   seer run main.py -- --seed 3         the program gets what follows --
+
 \b
 The exit code is the program's own.""",
 )

@@ -30,6 +30,7 @@ Examples:
   seer sweep main.py --matrix agents.toml --into sweeps/big --on ray --gpus 1
   seer sweep --into sweeps/first                  results so far
   seer sweep --into sweeps/first --concurrency 2  change one that is running
+
 \b
 agents.toml: agents = ["claude", "openai"], models = [...], seeds = 5
 After a crash, the same command continues: finished cells are not run again.

@@ -18,6 +18,7 @@ from seer.console import say, say_json
 Examples:
   seer verify RUN                  check its hashes, then its claims
   seer verify RUN --live interface.py --model ./gemma --name model_tools
+
 \b
 Exit code 3: a claim does not stand, or a problem was flagged.""",
 )

@@ -12,10 +12,10 @@ from seer.console import say
     name="view",
     epilog="""\b
 Examples:
-  seer view                         all runs, live, on loopback
-  seer view RUN                     one of them
-  seer view --allow-control         also stop runs and message agents
-  seer view --share RUN -o run.html one file, without secrets and paths""",
+  seer view                          all runs, live, on loopback
+  seer view RUN                      one of them
+  seer view --allow-control          also stop runs and message agents
+  seer view --share RUN -o run.html  one file, without secrets and paths""",
 )
 @run_argument("run", required=False)
 @runs_option
