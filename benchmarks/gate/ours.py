@@ -134,7 +134,7 @@ class OursRecorded(Ours):
 
     name = "ours_recorded"
     title = "Seer's gate, jailed, recording"
-    note = "arguments and results of every call recorded, as in a run"
+    note = "arguments and results of every call recorded; no run takes the record meanwhile"
     lacks = _SMALL_ONLY
     record = f"{SHARED}/record"
 

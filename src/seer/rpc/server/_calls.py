@@ -301,10 +301,6 @@ class Call:
             return CallCancelledError(f"{name}() was cancelled, its caller had gone away: {state}")
         return CallCancelledError(f"{name}() was cancelled: {state}")
 
-    def pristine_buffers(self) -> list[memoryview]:
-        """The arguments' buffers as they arrived, even if the function has changed its arrays."""
-        return [] if self.pristine is None else self.pristine()
-
 
 def still_running(name: str, before: Call, now: float) -> StillRunningError:
     """The error for a call of `name` that does not start because `before` still runs."""

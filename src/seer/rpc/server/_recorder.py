@@ -114,6 +114,8 @@ class Recorder:
         """The tracks of each caller that was looked up."""
         self._ring = Ring(f"{folder}/ring")
         self._news = False
+        self._clock = time.time() - time.monotonic()
+        """The wall clock minus the monotonic one, at the beginning of a round of writing."""
         threading.Thread(target=self._work, name="seer-recorder", daemon=True).start()
 
     def hold(self, reply: Reply) -> None:
@@ -280,6 +282,7 @@ class Recorder:
                 pass
             else:
                 time.sleep(PAUSE)
+                self._clock = time.time() - time.monotonic()
                 # A call that is noted from now on rings the bell again.
                 self._attend_at = 0
                 for left in range(len(self._queue), -1, -AT_ONCE):
@@ -398,24 +401,25 @@ class Recorder:
         self._cells[1] = self._made_count
 
     def _line(self, call: Call, reply: Reply, ended: float, seconds: float, blobs: Blobs) -> bytes:
-        streamed = sum(map(len, call.items))
-        self._streamed -= streamed
-        arguments, argument_buffers = _arguments(call, reply.outcome, blobs)
+        if call.items:
+            self._streamed -= sum(map(len, call.items))
+        arguments = blobs.text(_arguments(call, reply.outcome))
+        argument_buffers = () if call.pristine is None else [*map(blobs.add, call.pristine())]
         text, views = reply.text, reply.buffers()
         if call.streaming:
             text, views = _stream_result(call, reply)
         result = blobs.text(text)
-        buffers = [blobs.add(view) for view in views]
+        buffers = [*map(blobs.add, views)] if views else ()
         digest = hashlib.sha256(text)
         for buffer in buffers:
             digest.update(buffer["sha256"].encode())
         started = call.started_at or ended
         line = _LINE % (
-            ended + time.time() - time.monotonic(),
+            ended + self._clock,
             self._quoted(call.owner.name),
             call.entry.name.encode(),
             call.id.encode(),
-            reply.outcome.encode("ascii", "replace"),
+            b"ok" if reply.outcome == "ok" else reply.outcome.encode("ascii", "replace"),
             started - call.queued_at,
             seconds,
             call.batch,
@@ -451,14 +455,13 @@ class Recorder:
         return found
 
 
-def _arguments(call: Call, outcome: str, blobs: Blobs) -> tuple[bytes, list[dict[str, Any]]]:
-    """The arguments as `[args, kwargs]`, and their buffers."""
+def _arguments(call: Call, outcome: str) -> bytes:
+    """The JSON text of the arguments as `[args, kwargs]`."""
     body = call.body if type(call.body) is bytes else bytes(call.body)
-    buffers = [blobs.add(view) for view in call.pristine_buffers()]
     # Arguments that the gate could read are JSON. Those that it refused may be any bytes.
     if outcome == "ProtocolError" or not body.startswith(b"[[") or b"\n" in body:
         body = _dumps(given(body), separators=(",", ":")).encode()
-    return blobs.text(body), buffers
+    return body
 
 
 def _stream_result(call: Call, reply: Reply) -> tuple[bytes, list[memoryview]]:
@@ -553,6 +556,9 @@ class Track:
         """
         if self.ended:
             return
+        if not blobs:
+            self._append(line, [])
+            return
         files: list[tuple[str, int]] = []
         try:
             for number, view in blobs:
@@ -585,7 +591,7 @@ class Track:
     def _append(self, line: bytes, files: list[tuple[str, int]]) -> None:
         self._lines.append(line)
         self._files.append(files)
-        self._written += len(line) + sum(size for _, size in files)
+        self._written += len(line) + (sum(size for _, size in files) if files else 0)
 
     def lose(self, calls: int, error: Exception) -> None:
         """Count calls that cannot be recorded."""
