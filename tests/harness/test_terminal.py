@@ -60,6 +60,7 @@ async def test_a_chat_goes_back_and_forth_and_ends_with_exit(calculator: MCPServ
     text = shown.getvalue()
     for part in ("* add(a=1, b=2)", "  3", "it is 3", "second answer", "10 of 1000 tokens"):
         assert part in text
+    assert "scripted: 2 tools; /help for help" in text
     assert text.count("Escape or Ctrl-C interrupts") == 2
     assert "there is no /nonsense" in text
     assert end is not None

@@ -39,7 +39,8 @@ def event_text(event: Event, *, length: int = 2000) -> EventText | None:
         length: The maximum number of characters of a tool's arguments or result.
     """
     if isinstance(event, RunStarted):
-        return EventText(f"{event.provider} {event.model or ''}: {len(event.tools)} tools", "dim")
+        agent = f"{event.provider} {event.model}" if event.model else event.provider
+        return EventText(f"{agent}: {len(event.tools)} tools", "dim")
     if isinstance(event, Text):
         return EventText(event.text)
     if isinstance(event, Thinking):
