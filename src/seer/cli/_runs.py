@@ -59,7 +59,7 @@ def command() -> None:
 
 @command.command("list")
 @runs_option
-@click.option("--status", help=f"One of {', '.join(_STATUSES)}.")
+@click.option("--status", type=click.Choice(_STATUSES), help="How runs ended, or `running`.")
 @click.option("--agent", "provider", help="The agent that was run, such as claude.")
 @click.option("--model", help="The agent's model.")
 @click.option("--name", help="The run's name; a * at the end matches any ending.")
@@ -75,11 +75,13 @@ def list_runs(
     from seer.errors import ConfigError
     from seer.runs import RunFilter, RunIndex
 
-    if where["status"] not in (None, *_STATUSES):
-        raise ConfigError("--status", where["status"], f"must be one of {', '.join(_STATUSES)}")
     index = RunIndex(root)
     chosen = RunFilter(**where)
-    found = index.list(chosen, order=order, limit=limit, offset=offset)
+    try:
+        found = index.list(chosen, order=order, limit=limit, offset=offset)
+    except ConfigError as error:
+        words = f"{order!r}: {error.reason}"
+        raise click.BadParameter(words, param_hint="'--order'") from None
     if as_json:
         say_json([dataclasses.asdict(run) for run in found])
         return

@@ -235,7 +235,7 @@ def _select(
     offset: int,
 ) -> list[RunSummary]:
     if order not in _ORDERS:
-        raise ConfigError("order", order, f"must be one of {sorted(_ORDERS)}")
+        raise ConfigError("order", order, f"must be one of {', '.join(sorted(_ORDERS))}")
     clause, values = _where(where or RunFilter())
     direction = "DESC" if descending else "ASC"
     # Runs without a value come last, in both directions.
