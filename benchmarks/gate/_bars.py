@@ -50,6 +50,29 @@ def judge(results: Results) -> list[Verdict]:
     return list(_bars(results))
 
 
+def in_turns(
+    results: Results, one: tuple[str, str], other: tuple[str, str], what: str = ""
+) -> float | None:
+    """One contestant's work over another's, in pairs of turns that were taken one after the other.
+
+    Args:
+        results: What was measured.
+        one: Contestant and work.
+        other: The same for what it is compared with.
+        what: Which value of the turns: "" for the medians, "_mean" for the means.
+
+    Returns:
+        The median of the pairs' ratios; None if the two did not take turns.
+    """
+    first, second = (
+        results[name].values.get(f"{work}_turns{what}", []) if name in results else []
+        for name, work in (one, other)
+    )
+    if not first or len(first) != len(second):
+        return None
+    return median([a / b for a, b in zip(first, second, strict=True)])
+
+
 def _bars(results: Results) -> Iterator[Verdict]:
     def value(name: str, work: str) -> float | None:
         row = results.get(name)
@@ -80,18 +103,10 @@ def _bars(results: Results) -> Iterator[Verdict]:
             # Ours over theirs for times, the other way round for rates: below 1 is ahead.
             top, bottom = (theirs, ours(work)) if more_is_better else (ours(work), theirs)
             yield bar(work, text, top=top, bottom=bottom, limit=1.0)
-            ratio = in_turns(OURS, name, work)
+            ratio = in_turns(results, (OURS, work), (name, work))
             if ratio is not None:
                 ratio = 1 / ratio if more_is_better else ratio
                 yield bar(work, f"{text}, in turns", top=ratio, bottom=1.0, limit=1.0)
-
-    def in_turns(one: str, other: str, work: str, than: str = "") -> float | None:
-        """One over the other, each pair of turns by itself: the machine was the same then."""
-        measured = ((one, work), (other, than or work))
-        first, second = (results[name].values.get(f"{what}_turns", []) for name, what in measured)
-        if not first or len(first) != len(second):
-            return None
-        return median([a / b for a, b in zip(first, second, strict=True)])
 
     peers = [name for name, row in results.items() if row.kind == "peer"]
     checked = [name for name in peers if results[name].validates]
@@ -112,7 +127,7 @@ def _bars(results: Results) -> Iterator[Verdict]:
     yield bar(
         "small",
         "recording adds ≤ 10 %",
-        top=in_turns(OURS_RECORDED, OURS, "small") if OURS_RECORDED in results else None,
+        top=in_turns(results, (OURS_RECORDED, "small"), (OURS, "small")),
         bottom=1.0,
         limit=1.1,
     )
@@ -129,7 +144,7 @@ def _bars(results: Results) -> Iterator[Verdict]:
     yield bar(
         "fan",
         "≥ 0.8× ZeroMQ's calls/s, in turns",
-        top=in_turns(OURS, "zeromq", "fan") if "zeromq" in results else None,
+        top=in_turns(results, (OURS, "fan"), ("zeromq", "fan")),
         bottom=1.0,
         limit=0.8,
         at_most=False,
@@ -161,7 +176,7 @@ def _bars(results: Results) -> Iterator[Verdict]:
     yield bar(
         "fail",
         "≤ 3× a small call",
-        top=in_turns(OURS, OURS, "fail", "small") if OURS in results else None,
+        top=in_turns(results, (OURS, "fail"), (OURS, "small")),
         bottom=1.0,
         limit=3,
     )

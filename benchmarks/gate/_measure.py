@@ -132,6 +132,7 @@ class Stand:
     def _calls(self, work: str, function: str, plan: Plan) -> None:
         answer = self.one.ask({"do": "calls", "work": function, "seconds": plan.seconds})
         self.row.add(work, answer["p50"], answer["p99"])
+        self.row.add(f"{work}_mean", answer["mean"])
 
     def _pinned(self, plan: Plan) -> None:
         everywhere = os.sched_getaffinity(0)

@@ -53,6 +53,16 @@ def test_a_missing_cell_says_why() -> None:
     assert "plain design, n/a in drop: JSON only" in text
 
 
+def test_page_says_what_recording_costs_on_average() -> None:
+    results = _results()
+    assert "On average, a recorded small call" not in page(results, _CONTEXT)
+    results["ours_recorded"] = Row("Seer, recording", "ours", True, "")
+    results["ours"].values["small_turns_mean"] = [20.0, 40.0]
+    results["ours_recorded"].values["small_turns_mean"] = [30.0, 60.0]
+    text = page(results, _CONTEXT)
+    assert "On average, a recorded small call takes 1.50 times a plain one" in text
+
+
 def test_data_holds_every_round_and_the_verdicts() -> None:
     found = json.loads(json.dumps(data(_results(), _CONTEXT)))
     assert found["contestants"]["ours"]["rounds"]["small"] == [104.0, 106.0]
