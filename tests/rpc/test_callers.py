@@ -1,13 +1,35 @@
 """Callers come and go, and a gate always has capacity for new ones."""
 
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from seer.errors import BudgetExceededError
+from seer.rpc.client import deadline
 from seer.rpc.interface._budget import Budget, Meter, Tally
 from seer.rpc.server._config import CallerConfig, ServerConfig
 from seer.rpc.server._shared import FIRST_CALLER, METERS
 from seer.rpc.server._supervisor import Supervisor
+from tests.rpc.serving import SOON, serving, wait_until
+
+SLOW = """
+    import os
+    import time
+
+    folder = os.path.dirname(__file__)
+    if os.path.exists(f"{folder}/wait"):
+        open(f"{folder}/loading", "w").close()
+        while os.path.exists(f"{folder}/wait"):
+            time.sleep(0.005)
+
+    @expose
+    def small(x: int) -> int:
+        return x + 1
+"""
 
 
 def test_a_gate_has_room_for_a_new_caller_after_thousands_have_gone(tmp_path: Path) -> None:
@@ -46,3 +68,57 @@ def test_too_many_callers_at_a_time_are_refused_with_their_number(tmp_path: Path
     supervisor.sockets._next = METERS - FIRST_CALLER  # pyright: ignore[reportPrivateUsage]
     with pytest.raises(ValueError, match="there are 6144 callers"):
         supervisor.add_caller(CallerConfig("one more", str(tmp_path / "s.sock"), Budget()))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_what_changes_while_an_interface_loads_again_holds_when_it_has_loaded(
+    tmp_path: Path, replicas: int
+) -> None:
+    callers: dict[str, dict[str, float]] = {"a": {}, "gone": {}}
+    with serving(SLOW, replicas=replicas, restart="on-failure", callers=callers) as served:
+        wait, loading = served.folder / "wait", served.folder / "loading"
+        wait.touch()
+        os.kill(served.pid, signal.SIGKILL)
+        wait_until(loading.exists)
+        late: dict[str, Any] = {
+            "name": "late",
+            "socket": str(served.socket_path("late")),
+            "budget": {},
+        }
+        served.control("POST", "/v1/callers", late)
+        served.control("POST", "/v1/remove/gone")
+        limit = {"scope": "caller", "name": "a", "budget": {"calls": 1}}
+        served.control("POST", "/v1/budget", limit)
+        wait.unlink()
+        served.ready()
+        with deadline(SOON):
+            assert served.gate("late").call("small", (1,)) == 2
+            limited = served.gate("a")
+            assert limited.call("small", (1,)) == 2
+            with pytest.raises(BudgetExceededError):
+                limited.call("small", (1,))
+        # Its name is free again.
+        served.control("POST", "/v1/callers", {**late, "name": "gone"})
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_caller_that_comes_as_the_process_ends_is_served_by_the_next_one(
+    replicas: int,
+) -> None:
+    with serving(SLOW, replicas=replicas, restart="on-failure") as served:
+        pid = served.pid
+        # Stopped, so that it does not answer before it ends.
+        os.kill(pid, signal.SIGSTOP)
+        late: dict[str, Any] = {
+            "name": "late",
+            "socket": str(served.socket_path("late")),
+            "budget": {},
+        }
+        with ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(served.control, "POST", "/v1/callers", late)
+            wait_until(served.socket_path("late").exists)
+            os.kill(pid, signal.SIGKILL)
+            asked.result(timeout=SOON)
+        assert served.gate("late").call("small", (1,)) == 2

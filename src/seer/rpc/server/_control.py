@@ -8,6 +8,7 @@ import select
 import socket
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from seer.rpc.interface._budget import Budget, Meter
@@ -173,39 +174,67 @@ class Control:
         supervisor = self._supervisor
         config = CallerConfig.from_json(found)
         supervisor.add_caller(config)
-        if supervisor.state != "up":
-            connection.respond({})
-            return
         index, _, listener = supervisor.callers[config.name]
-
-        def answered(answer: dict[str, Any]) -> None:
-            if "error" in answer and answer["error"].get("busy"):
-                # The interface process did not get the socket, so the name can be used again.
-                supervisor.remove_caller(config.name)
-            self._pass_on(connection, answer)
-
-        supervisor.ask(
-            {
-                "op": "add_caller",
-                "name": config.name,
-                "index": index,
-                "budget": config.budget.to_json(),
-            },
-            answered,
-            [listener.fileno()],
-        )
+        message = {
+            "op": "add_caller",
+            "name": config.name,
+            "index": index,
+            "budget": config.budget.to_json(),
+        }
+        # If the process does not get the socket, the name can be used again.
+        undo = partial(supervisor.remove_caller, config.name)
+        self._change(connection, message, descriptors=[listener.fileno()], undo=undo)
 
     def _post_remove(self, connection: HttpConnection, _found: Any, name: str) -> None:
         self._supervisor.remove_caller(name)
         self._unfollowed.pop(name, None)
-        self._ask_if_up(connection, {"op": "remove_caller", "name": name})
+        self._change(connection, {"op": "remove_caller", "name": name})
 
-    def _ask_if_up(self, connection: HttpConnection, message: dict[str, Any]) -> None:
-        """Tell the interface process of a change. One that starts later has it from the start."""
-        if self._supervisor.state == "up":
-            self._supervisor.ask(message, lambda answer: self._pass_on(connection, answer))
-        else:
-            connection.respond({})
+    def _change(
+        self,
+        connection: HttpConnection,
+        message: dict[str, Any],
+        *,
+        descriptors: list[int] | None = None,
+        undo: Callable[[], None] | None = None,
+    ) -> None:
+        """Tell the interface process of a change. One that starts later has it from the start.
+
+        Args:
+            connection: Who asked for it.
+            message: The change.
+            descriptors: Descriptors that belong to it.
+            undo: Called if they cannot be passed just now.
+        """
+
+        def answered(answer: dict[str, Any]) -> None:
+            error = answer.get("error", {})
+            if error.get("busy"):
+                if undo is not None:
+                    undo()
+            elif self._supervisor.state != "up":
+                # The process ended before it answered.
+                answer = {}
+            self._pass_on(connection, answer)
+
+        self._tell(message, answered, descriptors)
+
+    def _tell(
+        self,
+        message: dict[str, Any],
+        answered: Callable[[dict[str, Any]], None],
+        descriptors: list[int] | None = None,
+    ) -> None:
+        """Tell the interface process. The answer of one that is still loading is not awaited."""
+        supervisor = self._supervisor
+        if supervisor.state == "up":
+            supervisor.ask(message, answered, descriptors)
+            return
+        told: dict[str, Any] = {}
+        if supervisor.child is not None:
+            # At once, `told` gets only the error that descriptors cannot be passed.
+            supervisor.ask(message, told.update, descriptors)
+        answered(dict(told))
 
     def _pass_on(self, connection: HttpConnection, answer: dict[str, Any]) -> None:
         error = answer.get("error")
@@ -269,7 +298,7 @@ class Control:
         else:
             raise ValueError(f"there is no {scope} {name!r}, so its budget cannot be set")
         message = {"op": "budget", "scope": scope, "name": name, "budget": budget.to_json()}
-        self._ask_if_up(connection, message)
+        self._change(connection, message)
 
     # --- records -----------------------------------------------------------------------------
 
@@ -287,7 +316,7 @@ class Control:
             connection.respond({"follow": follow.id, "dropped": answer.get("dropped", 0)})
 
         message = {"op": "follow", "prefix": follow.prefix, **_named(follow)}
-        self._tell_recorder(message, answered)
+        self._tell(message, answered)
 
     def _post_unfollow(self, connection: HttpConnection, _found: Any, identifier: str) -> None:
         """End a follow, and remove its files."""
@@ -308,18 +337,7 @@ class Control:
             remove_folder(self._folder(follow.id))
             done()
 
-        self._tell_recorder({"op": "unfollow", **_named(follow)}, answered)
-
-    def _tell_recorder(
-        self, message: dict[str, Any], answered: Callable[[dict[str, Any]], None]
-    ) -> None:
-        """Tell the process that records. The answer of one that is still loading is not awaited."""
-        if self._supervisor.state == "up":
-            self._supervisor.ask(message, answered)
-            return
-        if self._supervisor.child is not None:
-            self._supervisor.ask(message, lambda _answer: None)
-        answered({})
+        self._tell({"op": "unfollow", **_named(follow)}, answered)
 
     def end_abandoned(self, now: float) -> None:
         """End the follows that nobody has read for a long time: their readers are gone."""
