@@ -77,6 +77,11 @@ SOURCE = (
             raise ValueError("enough")
 
     @expose
+    def break_off(n: int) -> Iterator[int]:
+        yield from range(n)
+        os._exit(3)
+
+    @expose
     def kept() -> Handle:
         return [10, 20, 30]
 
@@ -299,6 +304,29 @@ def test_calls_that_a_crash_ends_are_recorded_with_their_arguments_times_and_wha
         assert all(line["run"] == 0.0 and line["queue"] > 0.0 for line in waited)
         received = [line["time"] - line["run"] - line["queue"] for line in lost]
         assert received == sorted(received)
+
+
+@pytest.mark.parametrize("replicas", [1, 2], ids=["one process", "copies"])
+def test_items_of_a_stream_that_end_with_their_process_are_counted(
+    tmp_path: Path, replicas: int
+) -> None:
+    record = str(tmp_path / "record")
+    with serving(SOURCE, record=record, replicas=replicas, restart="on-failure") as served:
+        followed = served.follow("a")
+        for count in (2, 0):
+            read: list[int] = []
+            with pytest.raises(CallLostError):
+                read.extend(served.gate().stream("break_off", (count,)))
+            assert read == [*range(count)]
+        served.ready()
+        some, none = served.recorded(followed)
+    assert {some["outcome"], none["outcome"]} == {"CallLostError"}
+    # The front has the items of its copies.
+    kept = [{"item": 0}, {"item": 1}] if replicas > 1 else []
+    assert some["result"]["stream"] == kept
+    assert some["result"].get("left_out", 0) == 2 - len(kept)
+    assert some["result"]["error"]["type"] == "CallLostError"
+    assert "left_out" not in none.get("result", {})
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,12 @@ def parts(n: int) -> Iterator[np.ndarray]:
         yield np.full(size * 3000, calls, dtype=np.int64)
 
 @expose
+def break_off(n: int) -> Iterator[int]:
+    """End the interface's process after some items."""
+    yield from range(n)
+    os._exit(3)
+
+@expose
 def keep(n: int) -> Handle:
     """An array that stays where it is."""
     return np.arange(n * 1000) + calls
@@ -310,6 +316,37 @@ async def test_a_run_whose_interface_died_is_replayed_with_what_its_calls_were_t
     assert [(c.key, c.outcome, c.result) for c in made] == [
         (c.key, c.outcome, c.result) for c in calls
     ]
+
+
+@pytest.mark.parametrize(("items", "replicas"), [(0, 1), (2, 1), (2, 2)])
+async def test_a_stream_that_a_crash_cut_off_is_replayed_if_all_of_it_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, items: int, replicas: int
+) -> None:
+    reading = (
+        "import tools, time; time.sleep(0.3); found = []\n"
+        f"try:\n    for item in tools.break_off({items}):\n        found.append(item)\n"
+        "except Exception as error:\n    print(found, type(error).__name__, error)"
+    )
+    cells = (CELLS[0], reading, tried("tools.count(1)"))
+    first, again = tmp_path / "first", tmp_path / "again"
+    more: dict[str, Any] = {"replicas": replicas, "restart": "on-failure"}
+    run_id, events = await program(first, Scripted(steps(cells)), **more)
+    assert f"{[*range(items)]} CallLostError break_off() was lost" in outputs(events)[1][0]
+    recorded = open_run(run_id)
+
+    monkeypatch.setenv("SEER_REPLAY", str(recorded.folder))
+    again_id, repeated = await program(again, Scripted(steps(cells)), "replay", **more)
+    if not items or replicas > 1:
+        # The front has the items of a copy that ends.
+        assert last(events).reason == last(repeated).reason == "completed"
+        assert outputs(repeated) == outputs(events)
+        return
+    assert last(events).reason == "error"
+    assert "2 items of streams" in recorded.meta["missing"]
+    text = outputs(repeated)[1][0]
+    assert "[] GateError replay: call 2 of 'lab-1' cannot be replayed" in text
+    assert "the record lacks 2 of the items that break_off(2) streamed" in text
+    assert [call.function for call in open_run(again_id).typed_calls()] == ["count"]
 
 
 async def test_a_call_is_in_the_record_of_one_run_only(tmp_path: Path) -> None:

@@ -19,9 +19,12 @@ from seer.errors import (
     ReplayDivergenceError,
 )
 from seer.rpc import client
+from seer.rpc.server._streams import recorded_stream
+from seer.rpc.wire._http import head_prefix
 from seer.runs import GateCall
-from seer.runs.replay._gate import LiveGate, ReplayGate
+from seer.runs.replay._gate import Answered, LiveGate, ReplayGate
 from seer.runs.replay._match import CallerTape, Tapes
+from seer.runs.replay._requests import Asked
 from tests.waiting import wait_until
 
 
@@ -113,6 +116,34 @@ def test_a_lost_call_that_waited_may_be_made_before_one_that_ended_meanwhile() -
     tape = CallerTape("lab-1", [waited, call("g", 1, at=3)])
     assert "f() was lost" in ask(tape, "f", 1)
     assert ask(tape, "g", 1)
+
+
+def stream(count: int, *, at: float, left_out: int, **more: Any) -> GateCall:
+    result: dict[str, Any] = {"stream": [{"item": 1}], "left_out": left_out, "end": None}
+    return call("parts", count, at=at, result=json.dumps(result), **more)
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [({}, "too large"), ({"outcome": "CallLostError"}, "the interface ended meanwhile")],
+    ids=["too large", "lost"],
+)
+def test_a_stream_whose_items_are_not_all_recorded_is_refused_and_says_why(
+    more: dict[str, Any], why: str
+) -> None:
+    tape = CallerTape("lab-1", [call("f", at=1), stream(7, at=2, left_out=3, **more)])
+    assert ask(tape, "f")
+    for _ in range(2):
+        with pytest.raises(ReplayDivergenceError, match=rf"^call 2 .* 3 of .*parts\(7\).*{why}"):
+            ask(tape, "parts", 7)
+    with pytest.raises(ReplayDivergenceError, match=r"recorded: parts\(7\)\n  now:      f\(\)"):
+        ask(tape, "f")
+
+
+def test_a_complete_stream_is_answered_also_if_it_was_lost() -> None:
+    lost = {"stream": [{"item": 1}], "error": {"type": "CallLostError", "message": "a copy ended"}}
+    kept = call("parts", 1, at=1, outcome="CallLostError", result=json.dumps(lost))
+    assert "a copy ended" in ask(CallerTape("lab-1", [kept]), "parts", 1)
 
 
 def test_more_calls_than_recorded_are_a_divergence() -> None:
@@ -213,6 +244,29 @@ def test_a_live_gate_that_cannot_take_over_is_an_error_of_the_call(
             gate.call("f", [2])
     assert gate.call("f", [1]) == "f(1,)"
     gate.close()
+
+
+def test_a_stream_whose_items_are_not_all_recorded_is_made_live_if_there_is_a_live_gate(
+    serve: Callable[..., client.Gate],
+) -> None:
+    class Alive:
+        has_taken_over = False
+
+        def take_over(self) -> None:
+            self.has_taken_over = True
+
+        def answer(self, interface: str, caller: str, asked: Asked) -> Answered:
+            text = '{"stream":[{"item":5}],"end":null}'
+            return Answered(recorded_stream(text, [], head_prefix("replay")), 200, text, ())
+
+    calls = (call("f", at=1), stream(7, at=2, left_out=1))
+    with serve(*calls) as alone:
+        alone.call("f")
+        with pytest.raises(GateError, match=r"replay: call 2 .* lacks 1 of the items"):
+            list(alone.stream("parts", [7]))
+    with serve(*calls, live=Alive()) as gate:
+        assert gate.call("f") == "f()"
+        assert list(gate.stream("parts", [7])) == [5]
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,11 @@ def is_stream(call: GateCall) -> bool:
     return call.result.startswith(_STREAM)
 
 
+def left_out(call: GateCall) -> int:
+    """How many items of a stream the record does not have."""
+    return int(json.loads(call.result).get("left_out", 0)) if is_stream(call) else 0
+
+
 def arguments_of(run: Run, call: GateCall) -> Any:
     """The arguments, `[args, kwargs]`; None where the record does not have them.
 

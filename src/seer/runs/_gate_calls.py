@@ -212,7 +212,10 @@ class _Follower:
                 f"{self._lost_before} calls were made before the gate knew that they belong here"
             )
         if self._left_out:
-            found.append(f"{self._left_out} items of streams were too large to be recorded")
+            found.append(
+                f"{self._left_out} items of streams were too large to be recorded, or lost with the"
+                " interface"
+            )
         if self._broken:
             found.append(self._broken)
         return f"of {self._gate.name!r}: {', '.join(found)}" if found else ""

@@ -12,7 +12,7 @@ from typing import Any, cast
 from seer.errors import ArgumentError, RecordError, SeerError
 from seer.rpc.client import Gate, Handle
 from seer.runs import GateCall, Run
-from seer.runs._call_values import is_stream
+from seer.runs._call_values import is_stream, left_out
 from seer.scoring._difference import RecordedHandle, difference, recorded_result
 from seer.workspace import Library
 from seer.workspace._connect import open_gate
@@ -101,8 +101,8 @@ def _makes(call: GateCall, handle: str) -> bool:
 
 
 def _recorded(run: Run, call: GateCall) -> Any:
-    if is_stream(call) and (left_out := json.loads(call.result).get("left_out")):
-        raise RecordError(f"{left_out} items of its stream were too large to be recorded")
+    if missing := left_out(call):
+        raise RecordError(f"the record lacks {missing} of the items that it streamed")
     return recorded_result(run, call)
 
 

@@ -452,7 +452,7 @@ class Control:
                 # It is in the record already, or counted as missing from it.
                 continue
             began = call.since or now
-            line = {
+            line: dict[str, Any] = {
                 "caller": caller,
                 "function": function,
                 "call": call.call,
@@ -466,6 +466,10 @@ class Control:
                 line["tool_call"] = call.tool_call
             if call.body is not None:
                 line["arguments"] = given(call.body)
+            if call.streamed:
+                # The items themselves ended with the process.
+                error = {"type": "CallLostError", "message": told}
+                line["result"] = {"stream": [], "left_out": call.streamed, "error": error}
             if output:
                 line["traceback"] = output
             self._write(caller, call.made, json.dumps(line).encode() + b"\n")

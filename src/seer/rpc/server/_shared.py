@@ -37,7 +37,9 @@ _KILL_AT, _SINCE, _PLACE, _PAID, _SHARED_BY, _MADE, NOTED, _SIZE = range(8)
 """The cells of a mark; the ids of the call and of its tool call follow them."""
 _ID_AT = 64
 _ID_BYTES = 64
-_pack_call = Struct(f"=dddddddd{_ID_BYTES}s{_ID_BYTES}s").pack_into
+_STREAMED = (_ID_AT + 2 * _ID_BYTES) // 8
+"""The cell behind the ids."""
+_pack_call = Struct(f"=dddddddd{_ID_BYTES}s{_ID_BYTES}sd").pack_into
 _BODY_BYTES = 2048
 """Bytes of arguments that are kept for one mark. Larger ones are not kept."""
 LOOK_AGAIN = 0.005
@@ -72,6 +74,7 @@ class UnfinishedCall:
             ran.
         shared_by: How many calls of a batch share its time.
         noted: Whether the recorder had got it.
+        streamed: How many items it had sent, or was about to send.
         body: The JSON text of its arguments; None if it was not kept.
     """
 
@@ -84,6 +87,7 @@ class UnfinishedCall:
     paid: float
     shared_by: int
     noted: bool
+    streamed: int
     body: bytes | None
 
 
@@ -157,6 +161,7 @@ class Shared:
             size,
             call.id.encode(),
             call.tool_call.encode(),
+            0.0,
         )
 
     def go_on(self, mark: int, *, since: float, kill_at: float, shared_by: int) -> None:
@@ -165,6 +170,10 @@ class Shared:
         self.cells[cell + _KILL_AT] = kill_at
         self.cells[cell + _SINCE] = since
         self.cells[cell + _SHARED_BY] = shared_by
+
+    def streams(self, mark: int) -> None:
+        """Note that a running call sends one more item."""
+        self.cells[mark * MARK_CELLS + _STREAMED] += 1.0
 
     def answered(self, mark: int, paid: float) -> None:
         """Note that a call's caller was charged for `paid` seconds, and its function runs on."""
@@ -203,6 +212,7 @@ class Shared:
                         paid,
                         int(shared_by) or 1,
                         0 < noted <= self.recorded[0],
+                        int(self.cells[cell + _STREAMED]),
                         None if size < 0 else bytes(self.bytes[body : body + int(size)]),
                     )
                 )

@@ -114,6 +114,9 @@ class Streamer:
                 call.streaming = True
                 gate = self._executor.gate
                 framed = stream_head(gate.prefix + gate.run_headers(call)) + framed
+            if call.mark >= 0:
+                # First: if the process ends now, the record says that items are missing.
+                self._executor.shared.streams(call.mark)
             for connection in call.connections[:1]:
                 connection.send(framed)
         recorder = self._executor.recorder
@@ -134,13 +137,13 @@ def recorded_stream(result: str, buffers: list[bytes], prefix: bytes) -> bytes:
     """The whole answer of a recorded stream.
 
     Args:
-        result: The recorded result: `{"stream": [items], "end": null}`, or with an `error`.
+        result: The recorded result: `{"stream": [items], "end": null}`, or with an `error`. All
+            items must be in it.
         buffers: The contents of its buffers, in order.
         prefix: The lines that follow the status line of every answer.
     """
     found: dict[str, Any] = json.loads(result)
     items: list[dict[str, Any]] = found.pop("stream")
-    found.pop("left_out", None)
     rest = iter(buffers)
     chunks: list[bytes] = []
     for item in items:

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Sequence
 
 from seer.errors import ReplayDivergenceError
+from seer.runs._call_values import left_out
 from seer.runs._calls import GateCall, call_key
 
 
@@ -34,7 +35,8 @@ class CallerTape:
         """The recorded call that answers this one.
 
         Raises:
-            ReplayDivergenceError: There is none; the message shows both side by side.
+            ReplayDivergenceError: There is none, and the message shows both side by side; or the
+                record has only a part of its answer.
         """
         key = call_key(function, arguments, buffers, handle=handle)
         with self._lock:
@@ -44,6 +46,7 @@ class CallerTape:
                     break
                 unknown = recorded.arguments is None and recorded.function == function
                 if unknown or recorded.key == key:
+                    self._check_complete(recorded)
                     self.played.append(self._left.pop(index))
                     return recorded
                 earliest_end = min(earliest_end, recorded.time)
@@ -59,6 +62,19 @@ class CallerTape:
             f"  now:      {found}",
             recorded=wanted if expected is not None else "",
             found=found,
+        )
+
+    def _check_complete(self, recorded: GateCall) -> None:
+        missing = left_out(recorded)
+        if not missing:
+            return
+        why = "the interface ended meanwhile" if recorded.lost else "they are too large"
+        what = _describe(recorded)
+        raise ReplayDivergenceError(
+            f"call {len(self.played) + 1} of {self.caller!r} cannot be replayed, nor what follows"
+            f" it: the record lacks {missing} of the items that {what} streamed, because {why}",
+            recorded=what,
+            found=what,
         )
 
     def has_again(self, lost: GateCall) -> bool:
