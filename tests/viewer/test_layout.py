@@ -1,11 +1,12 @@
 """Where things stand on the page: rows below each other, labels whole, the end in view."""
 
+import json
 from pathlib import Path
 
 from playwright.sync_api import expect
 
 from seer.events import RunStarted, Thinking
-from seer.harness import Text
+from seer.harness import RunFinished, Text
 from seer.viewer import share
 from tests.viewer.browsing import MARKS, Watched, go, viewing
 from tests.viewer.made import Made, png, study
@@ -53,6 +54,45 @@ def test_a_live_run_is_followed_while_its_pictures_load(watched: Watched, tmp_pa
         expect(page.locator(".turn-number", has_text="Turn 6")).not_to_be_in_viewport()
         assert not page.evaluate(AT_END)
         made.close()
+
+
+def test_the_report_of_a_followed_run_is_in_view_when_the_run_ends(
+    watched: Watched, tmp_path: Path
+) -> None:
+    page = watched.page
+    made = study(tmp_path, close=False)
+    with viewing(page, tmp_path) as viewer:
+        go(page, viewer, f"#/run/{made.run_id}")
+        page.wait_for_function(AT_END)
+        made.tool("mt.score()", "0.9")
+        made.call("score", {}, {"yes": 0.9})
+        check = {"call": "score#1", "path": "yes", "operator": ">", "value": 0.8}
+        claims = [{"text": f"claim {n}", "kind": "fact", "checks": [check]} for n in range(9)]
+        report = {"found": True, "answer": {}, "claims": claims}
+        made.add(Text(text="- line\n" * 40 + json.dumps(report)), turn=6)
+        made.add(RunFinished(reason="completed"), turn=6)
+        made.close()
+        expect(page.locator(".claim", has_text="claim 8")).to_be_in_viewport()
+        page.wait_for_function(AT_END)
+        # A person who reads on in a run that has ended is left where they are.
+        page.locator(".transcript-scroll").evaluate("box => { box.scrollTop -= 300 }")
+        page.wait_for_function(f"() => !({AT_END})()")
+        page.locator(".transcript-scroll").evaluate("box => { box.scrollTop += 280 }")
+        page.wait_for_function(AT_END)
+        rows = page.locator(".transcript .virtual-row")
+        rows.last.evaluate("row => { row.firstChild.style.paddingBottom = '400px' }")
+        page.wait_for_function(f"() => !({AT_END})()")
+
+
+def test_an_empty_list_says_so_on_a_narrow_page(watched: Watched, tmp_path: Path) -> None:
+    page = watched.page
+    page.set_viewport_size({"width": 400, "height": 800})
+    with viewing(page, tmp_path) as viewer:
+        go(page, viewer)
+        words = page.locator("td.empty")
+        expect(words).to_contain_text("as soon as run_agent starts one.")
+        assert words.evaluate("e => e.getBoundingClientRect().right <= innerWidth")
+        assert words.evaluate("e => e.scrollWidth <= e.clientWidth")
 
 
 def test_rows_of_a_shared_file_do_not_overlap(watched: Watched, tmp_path: Path) -> None:

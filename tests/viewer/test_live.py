@@ -9,6 +9,7 @@ from playwright.sync_api import expect
 
 from seer.runs import Run
 from tests.viewer.browsing import MARKS, Watched, go, viewing
+from tests.viewer.made import study
 
 pytestmark = MARKS
 
@@ -93,6 +94,21 @@ def test_a_live_run_in_another_process_is_seen_spoken_to_and_stopped(
         agent.wait()
         if agent.stdout is not None:
             agent.stdout.close()
+
+
+def test_a_score_that_is_given_after_the_end_appears_on_the_page(
+    watched: Watched, tmp_path: Path
+) -> None:
+    page = watched.page
+    made = study(tmp_path, close=False)
+    with viewing(page, tmp_path) as viewer:
+        go(page, viewer, f"#/run/{made.run_id}")
+        expect(page.locator(".top .status-running")).to_be_visible()
+        made.close()
+        expect(page.locator(".top .status-completed")).to_be_visible()
+        expect(page.locator(".top-facts")).not_to_contain_text("score")
+        Run(made.folder).set_score(0.75)
+        expect(page.locator(".top-facts")).to_contain_text("score0.75")
 
 
 def test_a_person_approves_and_denies_calls_on_the_page(watched: Watched, tmp_path: Path) -> None:

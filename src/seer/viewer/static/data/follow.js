@@ -2,10 +2,11 @@
 
 const PATIENCE = [500, 1000, 2000, 5000];
 const BATCH = 60; // milliseconds between two updates of the page
+const GRADING = [1, 2, 4, 8, 15, 30, 60, 60, 60, 60]; // seconds between looks for a score
 
 /** Starts at once; `stop()` ends it. It calls `changed` after new lines have come in. */
 export function follow(source, model, changed) {
-  let [stopped, failures, scheduled] = [false, 0, 0];
+  let [stopped, failures, scheduled, seen] = [false, 0, 0, false];
   let abort = new AbortController();
   const tell = () => {
     scheduled ||= setTimeout(() => ((scheduled = 0), stopped || changed()), BATCH);
@@ -14,6 +15,7 @@ export function follow(source, model, changed) {
     failures = 0;
     model.lost = "";
     model.take(lines);
+    seen ||= model.state === "live";
     tell();
   };
   const run = async () => {
@@ -33,6 +35,18 @@ export function follow(source, model, changed) {
         await pause(PATIENCE[Math.min(failures++, PATIENCE.length - 1)]);
     }
     tell();
+    if (seen) await grade();
+  };
+  // A run gets its score after its end, so a page that saw the end looks again for a while.
+  const grade = async () => {
+    for (const seconds of GRADING) {
+      if (model.state !== "over" || Number.isFinite(model.meta.score)) return;
+      await pause(1000 * seconds);
+      if (document.hidden) await visible();
+      if (stopped) return;
+      // A viewer that is gone has no score, which is no news of a run that is whole.
+      await source.stream(model.id, model.offsets, take, abort.signal).catch(() => {});
+    }
   };
   // A hidden tab holds no connection, because browsers allow few connections to one server.
   const hide = () => document.hidden && model.state === "live" && abort.abort();

@@ -54,11 +54,12 @@ export class VirtualList {
 
   /**
    * Decides whether to follow the end. Only a user who scrolls up stops that. A row that grows in
-   * the view, such as a picture that loads, does not scroll up.
+   * the view, such as a picture that loads, does not scroll up. With `join`, a user who scrolls to
+   * the end follows it.
    */
-  followScroll() {
+  followScroll(join) {
     const { scrollTop } = this.scroller;
-    if (this.atEnd) this.sticky = true;
+    if (join && this.atEnd) this.sticky = true;
     else if (scrollTop < this.position) this.sticky = false;
     this.position = scrollTop;
   }

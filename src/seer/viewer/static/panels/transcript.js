@@ -33,6 +33,8 @@ export class Transcript {
       tabindex: "0",
       "aria-label": "transcript",
       onscroll: () => this.#scrolled(),
+      onpointerdown: () => this.#reads(),
+      onkeydown: () => this.#reads(),
     });
     this.jump = h(
       "button.jump",
@@ -136,10 +138,15 @@ export class Transcript {
   }
 
   #scrolled() {
-    if (this.model.state === "live") this.list.followScroll();
-    else this.list.sticky = false;
+    // The end of a run that was followed stays in view while its claims and pictures load.
+    this.list.followScroll(this.model.state === "live");
     this.#showJump();
     this.onscrolled?.(this.model.items[this.list.first]);
+  }
+
+  // What a person opens in a run that has ended grows below the place where they read.
+  #reads() {
+    if (this.model.state !== "live") this.list.sticky = false;
   }
 
   /** Scrolls to an item. */
