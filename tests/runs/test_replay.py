@@ -292,9 +292,10 @@ async def test_a_run_whose_interface_died_is_replayed_with_what_its_calls_were_t
     # A crash loses the records of the last moment; the run says so, and is no good here.
     written = "import time; time.sleep(0.3)\n"
     cells = (
-        CELLS[0],
+        "import tools; kept = tools.keep(1); print('kept')",
         written + tried("tools.crash(3, text='a')"),
         tried("tools.count(1)"),
+        tried("kept.fetch()"),
         tried("tools.count(2)"),
         written + tried("tools.crash_once('/tmp/once')"),
         tried("tools.count(3)"),

@@ -92,6 +92,32 @@ def test_what_was_refused_is_refused_again_whatever_its_arguments() -> None:
     assert tape.match("f", "[[7],{}]", ()).outcome == "BudgetExceededError"
 
 
+@pytest.mark.parametrize(
+    "path", ["", "/v1/free/h1", "/v1/result/x-1"], ids=["unread", "free", "result"]
+)
+def test_a_refused_request_that_was_no_call_is_not_waited_for(path: str) -> None:
+    line = {
+        "request": path,
+        "outcome": "ProtocolError",
+        "error": "no",
+        "refused": True,
+        "time": 1.5,
+    }
+    refused = GateCall.from_gate("tools", {"caller": "lab-1", **line})
+    tape = CallerTape("lab-1", [call("f", 1, at=1), refused, call("f", 2, at=2)])
+    assert ask(tape, "f", 1) and ask(tape, "f", 2)
+    assert tape.left == 0
+
+
+def test_a_refused_fetch_is_refused_again() -> None:
+    line = {"request": "/v1/fetch/h1", "outcome": "HandleError", "error": "gone", "refused": True}
+    tape = CallerTape("lab-1", [GateCall.from_gate("tools", line), call("f", 1, at=1)])
+    with pytest.raises(ReplayDivergenceError, match="handle.fetch"):
+        tape.match("handle.fetch", "[[],{}]", (), handle="h2")
+    assert "gone" in tape.match("handle.fetch", "[[],{}]", (), handle="h1").result
+    assert ask(tape, "f", 1)
+
+
 def test_a_lost_call_without_arguments_is_matched_by_its_function_and_described_as_lost() -> None:
     lost: dict[str, Any] = {"arguments": None, "outcome": "CallLostError", "result": "lost"}
     tape = CallerTape("lab-1", [call("f", at=1, **lost), call("f", 2, at=2)])

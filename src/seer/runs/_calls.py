@@ -17,6 +17,8 @@ class GateCall:
     interface: str
     caller: str
     function: str
+    """Its name; `handle.fetch` for a fetch. Of a refused request that was neither: its path, or
+    nothing if it could not be read."""
     arguments: str | None
     """The JSON text of `[args, kwargs]`; None for a request that was refused before it was read,
     and for a call that was lost with the interface's process if they were large or had arrays."""
@@ -52,6 +54,11 @@ class GateCall:
     tool_call: str = ""
     """In a record: the id of the `ToolCall` event whose code made it; empty for calls of anything
     else. In a line of a gate: the token of that tool call, as the caller gave it."""
+
+    @property
+    def is_call(self) -> bool:
+        """Whether it is a call or a fetch, and no other request that was refused."""
+        return bool(self.function) and not self.function.startswith("/")
 
     @property
     def started(self) -> float:
@@ -105,14 +112,16 @@ class GateCall:
     def from_gate(cls, interface: str, line: Mapping[str, Any], *, model: str = "") -> "GateCall":
         """Read a line of a gate's own record."""
         refused = bool(line.get("refused"))
-        request = str(line.get("request", ""))
+        function, handle = str(line.get("function", "")), str(line.get("handle", ""))
+        if refused:
+            function, handle = _named(str(line.get("request", "")))
         error = line.get("error")
         result = _text(line["result"]) if "result" in line else _error(line["outcome"], error)
         return cls(
             interface=interface,
             caller=str(line.get("caller", "")),
-            function=str(line.get("function") or request.rpartition("/")[2]),
-            handle=str(line.get("handle", "")),
+            function=function,
+            handle=handle,
             arguments=None if refused or "arguments" not in line else _text(line["arguments"]),
             argument_buffers=_hashes(line.get("argument_buffers")),
             outcome=str(line["outcome"]),
@@ -139,7 +148,8 @@ class GateCall:
         line: dict[str, Any] = {name: getattr(self, name) for name in _MEASURED}
         line |= {"result": json.loads(self.result), "result_digest": self.result_digest}
         if self.arguments is None:
-            line |= {"refused": True, "request": f"/v1/call/{self.function}"}
+            path = f"fetch/{self.handle}" if self.handle else f"call/{self.function}"
+            line |= {"refused": True, "request": f"/v1/{path}"}
         else:
             line["arguments"] = json.loads(self.arguments)
         for name in _BUFFERS:
@@ -164,6 +174,14 @@ def call_key(function: str, arguments: str | None, buffers: Sequence[str], *, ha
         form = arguments
     text = canonical([function, form, list(buffers), *([handle] if handle else [])])
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _named(path: str) -> tuple[str, str]:
+    """The function and the handle that a refused request names."""
+    kind, _, name = path.removeprefix("/v1/").partition("/")
+    if kind == "fetch":
+        return "handle.fetch", name
+    return (name if kind == "call" else path), ""
 
 
 def _text(value: object) -> str:

@@ -20,7 +20,9 @@ class CallerTape:
     def __init__(self, caller: str, calls: Sequence[GateCall]) -> None:
         self.caller = caller
         self._lock = threading.Lock()
-        self._left = sorted(calls, key=lambda call: call.started)
+        # Other requests are refused again without the record.
+        made = (call for call in calls if call.is_call)
+        self._left = sorted(made, key=lambda call: call.started)
         self.played: list[GateCall] = []
         """The consumed calls, in the order of consumption."""
 
@@ -45,7 +47,7 @@ class CallerTape:
                 if recorded.started > earliest_end:
                     break
                 unknown = recorded.arguments is None and recorded.function == function
-                if unknown or recorded.key == key:
+                if (unknown and recorded.handle in ("", handle)) or recorded.key == key:
                     self._check_complete(recorded)
                     self.played.append(self._left.pop(index))
                     return recorded
