@@ -404,6 +404,21 @@ async def test_a_result_that_differs_ends_the_replay_with_both_shown(
     assert len(outputs(events)) == 1
 
 
+async def test_how_long_a_cell_runs_is_no_difference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wait = "import os, time; time.sleep(0.5 * os.path.exists('slow'))"
+    run_id, events = await program(tmp_path / "first", Scripted(steps((wait,))))
+    assert outputs(events)[0][0].startswith("[done in 0.")
+    (tmp_path / "again" / "workspace").mkdir(parents=True)
+    (tmp_path / "again" / "workspace" / "slow").touch()
+    recorded = open_run(run_id)
+    monkeypatch.setenv("SEER_REPLAY", str(recorded.folder))
+    _, again = await program(tmp_path / "again", replaying(recorded), "replay")
+    assert last(again).reason == "completed", last(again)
+    assert outputs(again) != outputs(events)
+
+
 async def test_past_the_record_the_live_interface_takes_over_with_its_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,6 +48,8 @@ logger = logging.getLogger(__name__)
 LIVE = "SEER_REPLAY_LIVE"
 REPLAYED = "SEER_REPLAY"
 _NOTICE = "your next message is the last.]"
+_SECONDS = re.compile(r"^(\[done in |\[(?:queued|running); |e\d+: \w+, )[0-9.]+ s\b", re.MULTILINE)
+"""How long code has run, in the results of a session's tools. It is never the same again."""
 
 
 class ReplayAgent(Agent):
@@ -426,8 +428,9 @@ def _difference(
 ) -> str:
     """How a result differs from the recorded one; empty if it does not."""
     now = tuple(_as_recorded(block, redactor) for block in outcome.content)
-    same = recorded.content == now and recorded.is_error == outcome.is_error
-    if same or _only_notice_differs(recorded.content, now):
+    before, after = _without_seconds(recorded.content), _without_seconds(now)
+    same = before == after and recorded.is_error == outcome.is_error
+    if same or _only_notice_differs(before, after):
         return ""
     return (
         f"the result of {call.name} ({call.id}) is not the recorded one:\n"
@@ -441,6 +444,15 @@ def _as_recorded(block: Block, redactor: Redactor) -> Block:
     if isinstance(block, TextBlock):
         return replace(block, text=redactor.redact(block.text))
     return replace(block, data=scrub_bytes(block.data, redactor))
+
+
+def _without_seconds(content: tuple[Block, ...]) -> tuple[Block, ...]:
+    return tuple(
+        replace(block, text=_SECONDS.sub(r"\1", block.text))
+        if isinstance(block, TextBlock)
+        else block
+        for block in content
+    )
 
 
 def _only_notice_differs(recorded: tuple[Block, ...], now: tuple[Block, ...]) -> bool:
