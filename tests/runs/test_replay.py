@@ -32,7 +32,7 @@ from seer.harness import (
     ToolResult,
     run_agent,
 )
-from seer.runs import GateCall, Run, export_arrays, open_run
+from seer.runs import GateCall, Run, compare_runs, export_arrays, open_run
 from seer.workspace import Workspace
 from tests.waiting import wait_until
 
@@ -414,9 +414,10 @@ async def test_how_long_a_cell_runs_is_no_difference(
     (tmp_path / "again" / "workspace" / "slow").touch()
     recorded = open_run(run_id)
     monkeypatch.setenv("SEER_REPLAY", str(recorded.folder))
-    _, again = await program(tmp_path / "again", replaying(recorded), "replay")
+    again_id, again = await program(tmp_path / "again", replaying(recorded), "replay")
     assert last(again).reason == "completed", last(again)
     assert outputs(again) != outputs(events)
+    assert compare_runs(recorded, open_run(again_id)).equal
 
 
 async def test_past_the_record_the_live_interface_takes_over_with_its_state(

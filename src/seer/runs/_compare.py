@@ -5,6 +5,7 @@ they are not compared.
 """
 
 import itertools
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -35,6 +36,13 @@ _COMPARED: Mapping[type[Event], tuple[str, ...]] = {
     RunFinished: ("reason",),
 }
 """The fields that are compared, by class of event; other events are not compared."""
+_SECONDS = re.compile(r"^(\[done in |\[(?:queued|running); |e\d+: \w+, )[0-9.]+ s\b", re.MULTILINE)
+"""How long code has run, in the results of a session's tools."""
+
+
+def without_seconds(text: str) -> str:
+    """The text of a tool's result without how long code has run, which is never the same again."""
+    return _SECONDS.sub(r"\1", text)
 
 
 @dataclass(frozen=True)
@@ -74,10 +82,19 @@ def compare_runs(left: Run, right: Run) -> Comparison:
     same = 0
     calls = (sum(1 for _ in left.calls()), sum(1 for _ in right.calls()))
     for a, b in itertools.zip_longest(steps(left), steps(right)):
-        if a is None or b is None or (a.type, a.fields) != (b.type, b.fields):
+        if a is None or b is None or _compared(a) != _compared(b):
             return Comparison(same, a, b, calls)
         same += 1
     return Comparison(same, None, None, calls)
+
+
+def _compared(step: Step) -> tuple[str, Mapping[str, Any]]:
+    fields = step.fields
+    if step.type == ToolResult.type:
+        blocks: list[dict[str, Any]] = fields["content"]
+        texts = [block | {"text": without_seconds(block.get("text", ""))} for block in blocks]
+        fields = {**fields, "content": texts}
+    return step.type, fields
 
 
 def steps(run: Run) -> Iterator[Step]:

@@ -40,6 +40,7 @@ from seer.harness._context import AgentContext, RunOver
 from seer.harness._toolbox import ToolOutcome
 from seer.runs import Run, open_run
 from seer.runs._chain import canonical
+from seer.runs._compare import without_seconds
 from seer.runs._scrub import scrub, scrub_bytes
 from seer.runs.replay._match import ordinal
 
@@ -48,8 +49,6 @@ logger = logging.getLogger(__name__)
 LIVE = "SEER_REPLAY_LIVE"
 REPLAYED = "SEER_REPLAY"
 _NOTICE = "your next message is the last.]"
-_SECONDS = re.compile(r"^(\[done in |\[(?:queued|running); |e\d+: \w+, )[0-9.]+ s\b", re.MULTILINE)
-"""How long code has run, in the results of a session's tools. It is never the same again."""
 
 
 class ReplayAgent(Agent):
@@ -448,9 +447,7 @@ def _as_recorded(block: Block, redactor: Redactor) -> Block:
 
 def _without_seconds(content: tuple[Block, ...]) -> tuple[Block, ...]:
     return tuple(
-        replace(block, text=_SECONDS.sub(r"\1", block.text))
-        if isinstance(block, TextBlock)
-        else block
+        replace(block, text=without_seconds(block.text)) if isinstance(block, TextBlock) else block
         for block in content
     )
 
