@@ -5,6 +5,7 @@ It uses the background loop, to interrupt a start at chosen moments.
 
 import asyncio
 import atexit
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -20,7 +21,9 @@ from seer.environment import Sandbox, SandboxConfig, ScopedSandbox
 from seer.environment._start import start
 from seer.errors import (
     EndingError,
+    InterfaceDiedError,
     ProviderError,
+    SandboxLostError,
     SandboxNotFoundError,
     SandboxPausedError,
     SandboxStateError,
@@ -31,9 +34,10 @@ from seer.execution import (
     create_local_session,
     open_sessions,
 )
-from seer.providers import Machine
+from seer.providers import Machine, MachineSpec
 from seer.providers.local import LocalProvider
 from seer.workspace import Library, Workspace
+from tests.waiting import await_until
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 
@@ -306,6 +310,42 @@ def test_a_session_closes_with_the_last_sandbox_that_served_its_libraries(
         assert open_sessions() == made[2:]
         for session in made:
             session.close()
+
+
+@pytest.mark.parametrize(
+    ("what", "error", "how"),
+    [
+        ("sandbox", SandboxLostError, "terminated"),
+        ("interface", InterfaceDiedError, "its supervisor ended with exit code 0"),
+    ],
+)
+def test_a_session_whose_interface_ends_while_it_opens_says_how_that_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, error: type[Exception], how: str
+) -> None:
+    file = tmp_path / "tools.py"
+    file.write_text(
+        "import os, signal\n\n@expose\ndef end() -> None:\n"
+        "    os.kill(os.getppid(), signal.SIGTERM)\n"
+    )
+    begin = LocalProvider.start
+    with ScopedSandbox(PLAIN) as scoped:
+        library = scoped.serve(file)
+
+        def end_interface() -> None:
+            tools: Any = library.connect()
+            with contextlib.suppress(ConnectionError):
+                tools.end()
+
+        async def too_late(provider: LocalProvider, spec: MachineSpec) -> Machine:
+            (socket,) = spec.gates.values()
+            await (scoped.aterminate() if what == "sandbox" else asyncio.to_thread(end_interface))
+            await await_until(lambda: not socket.exists(), "the end of the socket")
+            return await begin(provider, spec)
+
+        monkeypatch.setattr(LocalProvider, "start", too_late)
+        with pytest.raises(error, match=how):
+            create_local_session(Workspace(libraries=[library]), tmp_path / "work")
+        assert open_sessions() == []
 
 
 @pytest.mark.parametrize("paused", [False, True])

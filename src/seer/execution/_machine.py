@@ -19,7 +19,13 @@ from seer._files import write_files
 from seer.environment import ModelHandle
 from seer.environment.models._provenance import package_versions
 from seer.environment.packages._packages import build_environment
-from seer.errors import IsolationError, RemoteFileError, SandboxLostError
+from seer.errors import (
+    InterfaceDiedError,
+    IsolationError,
+    ProviderError,
+    RemoteFileError,
+    SandboxLostError,
+)
 from seer.execution._folders import PrivateFolder
 from seer.execution._sockets import ReverseTunnel
 from seer.isolation import BackendName, Mount
@@ -125,7 +131,8 @@ class MachineSource(ABC):
 
         Raises:
             StartError, ProviderError, IsolationError, PackageError: There is no machine.
-            SandboxLostError: It belongs to a sandbox that is gone.
+            InterfaceDiedError: The interface of a library has ended.
+            SandboxLostError: The sandbox of the machine, or of a library, is gone.
         """
         async with self._lock:
             if self._prepared is None:
@@ -217,7 +224,11 @@ class LocalMachineSource(MachineSource):
             memory=self._jail.memory,
             disk=DISK,
         )
-        machine = await get_provider("local").start(spec)
+        try:
+            machine = await get_provider("local").start(spec)
+        except ProviderError as error:
+            await self._check_gates(error)
+            raise
         try:
             await install_files(self._workspace, machine, root=machine.layout.workdir)
         except BaseException:
@@ -227,6 +238,19 @@ class LocalMachineSource(MachineSource):
         return PreparedMachine(
             machine=machine, inside=f"{seen}/inside", libraries=f"{seen}/lib", env={}
         )
+
+    async def _check_gates(self, refused: ProviderError) -> None:
+        """Say how the interface of a library has ended, if its socket is gone since it was made.
+
+        Raises:
+            InterfaceDiedError, SandboxLostError: An interface has ended.
+        """
+        for library in self._workspace.libraries:
+            caller = self._callers.get(library.name)
+            if library.gate is None or caller is None or caller.path.is_socket():
+                continue
+            if ended := await library.gate.how_it_ended():
+                raise InterfaceDiedError(ended) from refused
 
     async def _release(self, prepared: PreparedMachine) -> None:
         await prepared.machine.terminate()
