@@ -21,6 +21,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import numpy as np
 import pytest
 
 from seer.errors import (
@@ -37,6 +38,7 @@ from seer.rpc.client._connection import SILENCE
 from seer.rpc.client._deadline import current
 from seer.rpc.client._errors import error_from
 from seer.rpc.client._responses import Response
+from seer.rpc.client._tool_call import tool_call
 from tests.rpc.serving import Served, read_answer, run_together, serving
 
 SOURCE = """
@@ -56,6 +58,25 @@ SOURCE = """
     @expose
     def text(value: str) -> str:
         return value
+"""
+
+EARLIER = """
+    from collections.abc import Iterator
+    import numpy as np
+    from seer.rpc.wire import _http
+
+    _http._KNOWN -= {b"seer-tool-call"}
+    calls = 0
+
+    @expose
+    def count(values: np.ndarray) -> int:
+        global calls
+        calls += 1
+        return calls
+
+    @expose
+    def numbers(n: int) -> Iterator[int]:
+        yield from range(n)
 """
 
 full = pytest.mark.full
@@ -186,6 +207,29 @@ def test_any_number_survives_the_round_trip(served: Served, bits: int) -> None:
 
 
 @full
+@pytest.mark.parametrize("kind", ["path", "frames:path"])
+async def test_a_gate_of_an_earlier_version_is_not_told_the_tool_call(
+    tmp_path: Path, kind: str
+) -> None:
+    with serving(EARLIER, record=str(tmp_path / "record")) as served:
+        followed = served.follow("a")
+        gate = served.gate(kind=kind)
+        values = np.ones(100_000)
+
+        def count() -> int:
+            with tool_call("one"):
+                return gate.call("count", (values,))
+
+        # Several threads may be refused, and their arrays are sent again.
+        assert sorted(run_together(count, 4)) == [1, 2, 3, 4]
+        with tool_call("two"):
+            assert await gate.acall("count", (values,)) == 5
+            assert list(served.gate(kind=kind).stream("numbers", (3,))) == [0, 1, 2]
+        lines = served.recorded(followed)
+    assert [line["function"] for line in lines if "function" in line] == [*["count"] * 5, "numbers"]
+    assert 2 <= sum(line.get("refused", False) for line in lines) <= 5
+
+
 def test_a_connector_hands_out_connections(served: Served) -> None:
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     stop = threading.Event()

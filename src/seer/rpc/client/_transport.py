@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 _MAX_FREED = 100
 LINGER = 30.0
 """Seconds that a call over a relay continues without a connection, so the client can reconnect."""
+_NO_TOOL_CALL = "unknown header b'seer-tool-call'"
+"""How a gate of an earlier version refuses a request with that header, without executing it."""
 ASK = 10.0
 """Seconds to find out whether the interface of a broken stream still runs."""
 
@@ -69,6 +71,8 @@ class Transport:
         self.explain: Callable[[], str] | None = None
         """Gives the reason why the interface ended, or empty text; None if nothing can tell."""
         self._given = address
+        self._names_tool_call = True
+        """Whether the gate accepts `seer-tool-call`. Nothing tells before the first refusal."""
         self._idempotent: dict[str, bool] | None = None
         self._last: ContextVar[str] = ContextVar("seer_last_call", default="")
         self.after_fork()
@@ -109,7 +113,7 @@ class Transport:
             call: The call's id.
             left: Seconds until the deadline; 0 for none.
         """
-        tool_call = current_tool_call()
+        tool_call = current_tool_call() if self._names_tool_call else ""
         head = b"POST %s HTTP/1.1\r\n%s%sseer-call: %s\r\n" % (
             path.encode(),
             self.fixed,
@@ -200,6 +204,7 @@ class Transport:
         """
         attempts = Attempts(function, current())
         call, outcome, connection = first or (self.new_id(), None, None)
+        without_tool_call = False
         try:
             while True:
                 if outcome is None or connection is None:
@@ -220,6 +225,11 @@ class Transport:
                             raise
                         # The gate may have no room for more descriptors.
                         arguments.go_inline()
+                        retry = TryAgain(0.0)
+                    except ProtocolError as error:
+                        if without_tool_call or _NO_TOOL_CALL not in str(error):
+                            raise
+                        self._names_tool_call, without_tool_call = False, True
                         retry = TryAgain(0.0)
                     if retry is None:
                         return outcome, connection
