@@ -61,19 +61,22 @@ def test_the_report_of_a_followed_run_is_in_view_when_the_run_ends(
 ) -> None:
     page = watched.page
     made = study(tmp_path, close=False)
-    with viewing(page, tmp_path) as viewer:
+    with viewing(page, tmp_path, allow_control=True) as viewer:
         go(page, viewer, f"#/run/{made.run_id}")
+        expect(page.locator(".transcript")).to_contain_text("The direction in layer 5")
+        expect(page.locator("form.message")).to_be_visible()
         page.wait_for_function(AT_END)
         made.tool("mt.score()", "0.9")
         made.call("score", {}, {"yes": 0.9})
         check = {"call": "score#1", "path": "yes", "operator": ">", "value": 0.8}
         claims = [{"text": f"claim {n}", "kind": "fact", "checks": [check]} for n in range(9)]
-        report = {"found": True, "answer": {}, "claims": claims}
+        report: dict[str, object] = {"found": True, "answer": {}, "claims": claims}
         made.add(Text(text="- line\n" * 40 + json.dumps(report)), turn=6)
         made.add(RunFinished(reason="completed"), turn=6)
         made.close()
         expect(page.locator(".claim", has_text="claim 8")).to_be_in_viewport()
         page.wait_for_function(AT_END)
+        expect(page.locator("form.message")).to_have_count(0)
         # A person who reads on in a run that has ended is left where they are.
         page.locator(".transcript-scroll").evaluate("box => { box.scrollTop -= 300 }")
         page.wait_for_function(f"() => !({AT_END})()")

@@ -25,7 +25,7 @@ export class VirtualList {
     this.canvas = h("div.virtual");
     scroller.append(this.canvas);
     this.observer = new ResizeObserver((entries) => this.#measured(entries));
-    this.room = new ResizeObserver(() => this.#later());
+    this.room = new ResizeObserver(() => (this.sticky ? this.toEnd() : this.#later()));
     this.room.observe(scroller);
     scroller.addEventListener("scroll", () => this.#later(), { passive: true });
   }
@@ -54,20 +54,25 @@ export class VirtualList {
 
   /**
    * Decides whether to follow the end. Only a user who scrolls up stops that. A row that grows in
-   * the view, such as a picture that loads, does not scroll up. With `join`, a user who scrolls to
-   * the end follows it.
+   * the view, such as a picture that loads, does not scroll up, and a list that gets more room
+   * moves up but stays at its end. With `join`, a user who scrolls to the end follows it.
    */
   followScroll(join) {
     const { scrollTop } = this.scroller;
     if (join && this.atEnd) this.sticky = true;
-    else if (scrollTop < this.position) this.sticky = false;
+    else if (scrollTop < this.position && this.#below > 1) this.sticky = false;
     this.position = scrollTop;
   }
 
   /** Whether the end is in view. */
   get atEnd() {
+    return this.#below < 48;
+  }
+
+  // The pixels below the view.
+  get #below() {
     const { scrollTop, clientHeight, scrollHeight } = this.scroller;
-    return scrollHeight - scrollTop - clientHeight < 48;
+    return scrollHeight - scrollTop - clientHeight;
   }
 
   /** Scrolls to a row, so that it is near the top. */
