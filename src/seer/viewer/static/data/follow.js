@@ -44,7 +44,7 @@ export function follow(source, model, changed) {
       await pause(1000 * seconds);
       if (document.hidden) await visible();
       if (stopped) return;
-      // A viewer that is gone has no score, which is no news of a run that is whole.
+      // If the viewer is gone, only the score is missing, so the page shows no error.
       await source.stream(model.id, model.offsets, take, abort.signal).catch(() => {});
     }
   };
