@@ -122,3 +122,30 @@ def test_a_caller_that_comes_as_the_process_ends_is_served_by_the_next_one(
             os.kill(pid, signal.SIGKILL)
             asked.result(timeout=SOON)
         assert served.gate("late").call("small", (1,)) == 2
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_the_supervisor_never_waits_for_an_interface_that_loads(replicas: int) -> None:
+    with serving(SLOW, replicas=replicas, restart="on-failure") as served:
+        wait, loading = served.folder / "wait", served.folder / "loading"
+        wait.touch()
+        os.kill(served.pid, signal.SIGKILL)
+        wait_until(loading.exists)
+        # More than the kernel keeps for a process that reads nothing, some with descriptors.
+        for number in range(400):
+            limit = {"scope": "caller", "name": "a", "budget": {"calls": number + 1}}
+            served.control("POST", "/v1/budget", limit)
+        for number in range(100):
+            late = {"name": f"l{number}", "socket": str(served.socket_path(f"l{number}"))}
+            served.control("POST", "/v1/callers", {**late, "budget": {}})
+        served.control("POST", "/v1/remove/l0")
+        wait.unlink()
+        served.ready()
+        with deadline(SOON):
+            assert served.gate("l99").call("small", (1,)) == 2
+            limited = served.gate("a")
+            for number in range(400):
+                assert limited.call("small", (number,)) == number + 1
+            with pytest.raises(BudgetExceededError):
+                limited.call("small", (1,))

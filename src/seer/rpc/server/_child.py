@@ -104,6 +104,8 @@ class Child:
             if messages is None:
                 poller.unwatch(self.socket.fileno())
             else:
+                # It reads again, and answers each message.
+                self.socket.flush()
                 hear(messages)
 
         def on_stderr(_events: int) -> None:
@@ -121,7 +123,11 @@ class Child:
         poller.watch(self.stderr, select.EPOLLIN, on_stderr)
 
     def check(self, shared: Shared, now: float) -> None:
-        """Kill it if a call is overdue, or if it has been stopped for too long."""
+        """Kill it if a call is overdue, or if it has been stopped for too long.
+
+        Also send it what it had no room for.
+        """
+        self.socket.flush()
         if shared.overdue(now):
             self.kill(OVERDUE)
         else:

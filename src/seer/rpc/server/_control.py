@@ -407,10 +407,7 @@ class Control:
             )
 
         self._write_refusals()
-        if self._supervisor.state == "up":
-            self._supervisor.ask({"op": "flush", "last": last, **_named(follow)}, answered)
-        else:
-            answered({})
+        self._tell({"op": "flush", "last": last, **_named(follow)}, answered)
 
     def _seal(self, follow: Follow, answer: dict[str, Any]) -> None:
         """Note when the run of a follow ended: when the process that records says, or now."""

@@ -6,9 +6,11 @@ import json
 import socket
 import struct
 import time
+from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
-from seer.rpc.wire._descriptors import SPACE, received, rights
+from seer.rpc.wire._descriptors import SPACE, close_all, duplicates, received, rights
 from seer.rpc.wire._protocol import CANNOT_PASS
 
 _LENGTH = struct.Struct("<I")
@@ -23,12 +25,17 @@ def framed(message: dict[str, Any], descriptors: int) -> bytes:
 
 
 class MessageSocket:
-    """One end of a socket pair. Both ends trust each other."""
+    """One end of a socket pair. Both ends trust each other.
+
+    The supervisor sends with `post`: an interface that loads for minutes reads nothing meanwhile.
+    The other end sends with `send`, because the supervisor always reads.
+    """
 
     def __init__(self, end: socket.socket) -> None:
         self.socket = end
         self._buffer = bytearray()
         self._descriptors: list[int] = []
+        self._unsent: deque[tuple[memoryview, Sequence[int]]] = deque()
 
     def fileno(self) -> int:
         """The descriptor, for polling."""
@@ -41,20 +48,53 @@ class MessageSocket:
             OSError: The other end is gone, or descriptors cannot be passed (`CANNOT_PASS`).
         """
         data = memoryview(framed(message, len(descriptors or ())))
-        sent = self._send_first(data[:65536], rights(descriptors or ()))
+        sent = self._send_first(data[:65536], rights(descriptors or ()), 0)
         while sent < len(data):
             sent += self.socket.send(data[sent:])
 
-    def _send_first(self, data: memoryview, control: list[Any]) -> int:
+    def _send_first(self, data: memoryview, control: list[Any], flags: int) -> int:
         until = time.monotonic() + PATIENCE
         while True:
             try:
-                return self.socket.sendmsg([data], control)
+                return self.socket.sendmsg([data], control, flags)
             except OSError as error:
                 if error.errno not in CANNOT_PASS or time.monotonic() > until:
                     raise
                 # Others of this user have too many descriptors on their way just now.
                 time.sleep(0.02)
+
+    def post(self, message: dict[str, Any], descriptors: list[int] | None = None) -> None:
+        """Send a message without waiting for the other end to read; `flush` sends what is left.
+
+        Raises:
+            OSError: As for `send`.
+        """
+        data = memoryview(framed(message, len(descriptors or ())))
+        sent = 0
+        if not self._unsent:
+            try:
+                sent = self._send_first(data, rights(descriptors or ()), socket.MSG_DONTWAIT)
+                descriptors = None
+            except BlockingIOError:
+                sent = 0
+        if sent < len(data):
+            self._unsent.append((data[sent:], duplicates(descriptors or ())))
+
+    def flush(self) -> None:
+        """Send more of what `post` could not send, as far as the other end has room."""
+        while self._unsent:
+            data, descriptors = self._unsent[0]
+            try:
+                sent = self.socket.sendmsg([data], rights(descriptors), socket.MSG_DONTWAIT)
+            except OSError:
+                # There is no room, descriptors cannot be passed just now, or the other end is gone,
+                # which its owner notices by itself.
+                return
+            close_all(descriptors)
+            if sent < len(data):
+                self._unsent[0] = (data[sent:], ())
+            else:
+                self._unsent.popleft()
 
     def receive(self) -> list[dict[str, Any]] | None:
         """Read the messages that have arrived; None at the end of the stream.
@@ -102,3 +142,5 @@ class MessageSocket:
     def close(self) -> None:
         """Close this end."""
         self.socket.close()
+        while self._unsent:
+            close_all(self._unsent.popleft()[1])

@@ -441,7 +441,7 @@ class Questions:
         self._asked[self._number] = answered
         message = {**message, "n": self._number}
         try:
-            to_process.send(message, descriptors)
+            to_process.post(message, descriptors)
         except OSError as error:
             # Any other error means that the process has just ended. `fail` answers when its last
             # calls are recorded: the question may be for them.
