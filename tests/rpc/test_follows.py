@@ -2,17 +2,25 @@
 
 import json
 import os
+import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from seer.rpc.interface._budget import Budget, Meter
+from seer.rpc.interface._budget import Budget, Meter, Tally
+from seer.rpc.interface._expose import Options
 from seer.rpc.server import _follows, _recorder
 from seer.rpc.server._callers import Caller
+from seer.rpc.server._calls import Call
 from seer.rpc.server._config import ServerConfig
 from seer.rpc.server._control import Control
+from seer.rpc.server._entries import Entry
+from seer.rpc.server._execute import bind_fetch, fetch
 from seer.rpc.server._follows import (
     ABANDONED,
     Follow,
@@ -26,8 +34,10 @@ from seer.rpc.server._follows import (
 )
 from seer.rpc.server._poller import Poller
 from seer.rpc.server._recorder import Recorder
+from seer.rpc.server._replies import Reply
 from seer.rpc.server._shared import Shared
 from seer.rpc.server._supervisor import Supervisor
+from seer.rpc.wire._http import parse_request
 from tests import waiting
 
 
@@ -68,14 +78,14 @@ def test_lines_that_do_not_fit_are_counted_and_the_others_kept(tmp_path: Path) -
     assert all(isinstance(error, FileExistsError) for error in failed.values())
 
 
-def recorder_in(folder: Path) -> Recorder:
+def recorder_in(folder: Path, shared: Shared | None = None) -> Recorder:
     """A recorder with a follow `f` of the caller `a`."""
     return Recorder(
         str(folder),
         results=True,
         source_hash="",
         follows={"f": Follow("f", ["a"], "")},
-        shared=Shared(),
+        shared=shared or Shared(),
         notify=lambda message: None,
     )
 
@@ -128,6 +138,59 @@ def test_recording_waits_for_a_reader_unless_it_has_stopped(
     assert [json.loads(line)["request"] for line in data.splitlines()] == [
         f"/v1/call/{n}" for n in range(100)
     ]
+
+
+def test_a_kill_while_a_reader_is_awaited_leaves_no_call_uncounted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_recorder, "MAX_BACKLOG", 500)
+    shared = Shared()
+    recorder = recorder_in(tmp_path, shared)
+    caller = Caller("a", 0, Meter("", Budget(), Shared().cells, 0))
+    for n in range(20):
+        recorder.refused(caller, f"/v1/call/{n}", "ProtocolError", "x" * 100)
+
+    def written() -> int:
+        return len(read_lines(str(tmp_path / "f"), 0, 1 << 20).splitlines())
+
+    # The thread writes what it has and waits for the reader, with the next line in its hands.
+    waiting.wait_until(lambda: written() > 1 and shared.recorded[1] > 0, "a backlog")
+    assert shared.recorded[1] == written()
+    recorder.taken("f", 1 << 20)
+    waiting.wait_until(lambda: shared.recorded[1] == 20, "all lines")
+    assert written() == 20
+
+
+CHUNK = b'{"item":1}\n'
+
+
+def test_bytes_of_streams_are_counted_exactly_on_several_threads(tmp_path: Path) -> None:
+    recorder = recorder_in(tmp_path)
+    meter = Meter("", Budget(), Shared().cells, 0)
+    connection: Any = SimpleNamespace(caller=Caller("a", 0, meter))
+    entry = Entry("f", fetch, bind_fetch, Options(), meter)
+    head = parse_request(b"POST /v1/call/f HTTP/1.1\r\ncontent-length: 0", max_body=10)
+    tally = Tally((meter, meter, meter), 1)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+
+        def stream(_: int) -> None:
+            for _ in range(1500):
+                call = Call(connection, entry, head, b"[[],{}]", tally, 0.0)
+                call.streaming = True
+                for _ in range(20):
+                    recorder.item(call, CHUNK)
+                recorder.add(call, Reply(200, b"}"), 0.0, 0.0, 0)
+
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(stream, range(4)))
+        done = threading.Event()
+        recorder.flush(done.set)
+        assert done.wait(30)
+    finally:
+        sys.setswitchinterval(interval)
+    assert recorder._streamed == 0  # pyright: ignore[reportPrivateUsage]
 
 
 def test_a_follow_that_nobody_asks_for_ends(tmp_path: Path) -> None:

@@ -165,10 +165,12 @@ class Recorder:
 
     def item(self, call: Call, chunk: bytes) -> None:
         """Keep an item of a stream for the record of its call, up to `MAX_STREAMED` bytes."""
-        if self._streamed + len(chunk) > MAX_STREAMED:
+        size = len(chunk)
+        # The items after one that is left out are too, so that each item keeps its place.
+        if call.left_out or self._streamed + size > MAX_STREAMED:
             call.left_out += 1
             return
-        self._streamed += len(chunk)
+        self._streamed += size
         if isinstance(call.items, list):
             call.items.append(chunk)
         else:
@@ -242,6 +244,11 @@ class Recorder:
         if follow is not None:
             follow.prefix = ""
             self._tracks_by_caller.clear()
+
+    def is_sealed(self, identifier: str) -> bool:
+        """Whether the time whose calls belong to a follow has ended."""
+        track = self._tracks.get(identifier)
+        return track is None or track.sealed_at < float("inf")
 
     def is_for(self, call: Call, identifier: str) -> bool:
         """Whether a call that has not ended belongs to a follow; on the recorder's own thread."""
@@ -318,15 +325,18 @@ class Recorder:
             self._write()
             item()
             return
-        # Also if it cannot be kept: it no longer waits, and is counted as missing.
-        self._made_count += 1
-        if len(item) == 3:
-            caller, line, made = item
-            self._forget_size(len(line))
-            tracks = [track for track in self._tracks_of(caller) if made <= track.sealed_at]
-            self._put(tracks, caller, line, [])
-        else:
-            self._keep_call(*item)
+        try:
+            if len(item) == 3:
+                caller, line, made = item
+                self._forget_size(len(line))
+                tracks = [track for track in self._tracks_of(caller) if made <= track.sealed_at]
+                self._put(tracks, caller, line, [])
+            else:
+                self._keep_call(*item)
+        finally:
+            # Only now, because lines may be written meanwhile. Also if it cannot be kept: it no
+            # longer waits, and is counted as missing.
+            self._made_count += 1
 
     def _keep_call(self, call: Call, reply: Reply, ended: float, seconds: float, size: int) -> None:
         caller = call.owner.name
@@ -402,7 +412,9 @@ class Recorder:
 
     def _line(self, call: Call, reply: Reply, ended: float, seconds: float, blobs: Blobs) -> bytes:
         if call.items:
-            self._streamed -= sum(map(len, call.items))
+            # In two steps: no other thread runs between reading the sum and writing it.
+            streamed = sum(map(len, call.items))
+            self._streamed -= streamed
         arguments = blobs.text(_arguments(call, reply.outcome))
         argument_buffers = () if call.pristine is None else [*map(blobs.add, call.pristine())]
         text, views = reply.text, reply.buffers()
