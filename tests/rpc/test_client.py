@@ -230,6 +230,7 @@ async def test_a_gate_of_an_earlier_version_is_not_told_the_tool_call(
     assert 2 <= sum(line.get("refused", False) for line in lines) <= 5
 
 
+@full
 def test_a_connector_hands_out_connections(served: Served) -> None:
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     stop = threading.Event()

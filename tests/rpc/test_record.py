@@ -623,6 +623,22 @@ AT_ONCE = """
 """
 
 
+LOADING = """
+    import os
+    import time
+
+    folder = os.path.dirname(__file__)
+    if os.path.exists(f"{folder}/wait"):
+        open(f"{folder}/loading", "w").close()
+        while os.path.exists(f"{folder}/wait"):
+            time.sleep(0.005)
+
+    @expose
+    def small(x: int) -> int:
+        return x
+"""
+
+
 @contextmanager
 def waiting_call(served: Served) -> Generator[Callable[[], None]]:
     """A call that runs until the function that this gives is called, or the block ends."""
@@ -745,21 +761,52 @@ def test_requests_that_are_unread_when_their_run_ends_are_in_no_later_run(
 
 
 def test_unread_requests_to_a_dead_interface_are_in_the_run_that_made_them(tmp_path: Path) -> None:
+    # More than the connections without a request that the supervisor keeps open.
+    many = 400
     with serving(AT_ONCE, record=str(tmp_path / "record")) as served:
         first = served.follow("a")
         served.kill_interface()
         with ExitStack() as stack:
+            senders = [stack.enter_context(connected(served)) for _ in range(10)]
             os.kill(served.process.pid, signal.SIGSTOP)
             try:
-                for number in range(10):
-                    stack.enter_context(connected(served)).sendall(request(number))
+                senders += [stack.enter_context(connected(served)) for _ in range(many - 10)]
+                for number, sender in enumerate(senders):
+                    sender.sendall(request(number))
                 asking = stack.enter_context(ask(served, f"/v1/flush/{first.name}"))
             finally:
                 os.kill(served.process.pid, signal.SIGCONT)
             assert read_answer(asking)[0] == 200
+            for sender in senders:
+                assert read_answer(sender)[0] == 503
         second = served.follow("a")
-        assert len(served.recorded(first)) == 10
+        assert _refused(served.recorded(first)) == many
         assert served.recorded(second) == []
+
+
+def _refused(lines: list[dict[str, Any]]) -> int:
+    """How many refused requests the lines of a record tell of."""
+    return sum(1 if line["request"] else int(line["error"].split()[0]) for line in lines)
+
+
+def test_the_end_of_a_run_is_known_to_an_interface_that_is_loading(tmp_path: Path) -> None:
+    callers: dict[str, dict[str, float]] = {"a": {}, "script-1": {}}
+    with serving(
+        LOADING, record=str(tmp_path / "record"), restart="on-failure", callers=callers
+    ) as served:
+        first = served.follow("a", prefix="script")
+        wait, loading = served.folder / "wait", served.folder / "loading"
+        wait.touch()
+        os.kill(served.pid, signal.SIGKILL)
+        wait_until(loading.exists)
+        served.control("POST", f"/v1/flush/{first.name}", {"last": True})
+        wait.unlink()
+        served.ready()
+        for name in callers:
+            assert served.gate(name).call("small", (1,)) == 1
+        second = served.follow("a", prefix="script")
+        assert [line["caller"] for line in served.recorded(second)] == [*callers]
+        assert served.recorded(first) == []
 
 
 def test_a_flood_of_refused_requests_is_counted_in_the_run_that_made_them(at_once: Served) -> None:

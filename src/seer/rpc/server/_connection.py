@@ -61,15 +61,18 @@ class Connection(NonBlockingSocket):
 
     @property
     def partial(self) -> bool:
-        """Whether the beginning of a request was read, and its end was not."""
-        return self._body is not None or bool(self._buffer)
+        """Whether the beginning of a request was read, and its end is awaited."""
+        return not self.closing and (self._body is not None or bool(self._buffer))
 
-    def on_readable(self) -> None:
-        """Read; on the leading thread."""
+    def on_readable(self) -> int | None:
+        """Read; on the leading thread.
+
+        Returns:
+            How many bytes of a request were read whose end has not come.
+        """
         try:
             if self._body is not None:
-                self._read_body()
-                return
+                return self._read_body()
             data, ancillary, flags, _ = self.socket.recvmsg(_READ_SIZE, SPACE)
             if ancillary or flags:
                 self._take_descriptors(ancillary, flags)
@@ -84,16 +87,18 @@ class Connection(NonBlockingSocket):
                     data = self._buffer + data
                 body = self._heads.again(data)
                 if body is None or self.descriptors:
-                    self._take(data)
-                    return
+                    return self._take(data, len(data) - len(self._buffer))
                 request = self._heads.request
                 self._buffer = b""
                 self.busy = True
                 self._gate.handle(self, request, body)
         except WireError as error:
+            # What still comes of the request is dropped.
+            self._body = None
+            self._buffer = b""
             self._gate.refuse(self, error)
         except BlockingIOError:
-            return
+            return None
         except OSError:
             self.close()
         except Exception:
@@ -102,15 +107,16 @@ class Connection(NonBlockingSocket):
 
             sys.stderr.write(traceback.format_exc())
             self.close()
+        return None
 
-    def _take(self, data: bytes) -> None:
-        """Read a request whose first bytes are `data`."""
+    def _take(self, data: bytes, new: int) -> int:
+        """Read a request whose first bytes are `data`, the last `new` of them just now."""
         end = data.find(b"\r\n\r\n", 0, MAX_HEAD)
         if end < 0:
             if len(data) >= MAX_HEAD:
                 raise WireError(f"the head has more than {MAX_HEAD} bytes", 431)
             self._buffer = data
-            return
+            return new
         self._buffer = b""
         request = self._heads.parse(data[:end])
         end += 4
@@ -124,6 +130,7 @@ class Connection(NonBlockingSocket):
             raise WireError("more bytes came than content-length says")
         else:
             self._start_body(request, data[end:])
+        return new
 
     def _start_body(self, request: Request, first: bytes) -> None:
         self._gate.reserve(self, request)
@@ -135,7 +142,7 @@ class Connection(NonBlockingSocket):
         self._body[: len(first)] = first
         self._filled = len(first)
 
-    def _read_body(self) -> None:
+    def _read_body(self) -> int:
         body = self._body
         request = self._request
         assert body is not None
@@ -152,7 +159,7 @@ class Connection(NonBlockingSocket):
         room.release()
         if not got:
             self.close()
-            return
+            return 0
         self._filled += got
         if self._filled == request.length:
             self._body = None
@@ -161,6 +168,7 @@ class Connection(NonBlockingSocket):
             self._check_descriptors(request)
             self.busy = True
             self._gate.handle(self, request, body)
+        return got
 
     def _check_descriptors(self, request: Request) -> None:
         if len(self.descriptors) != request.memfds:

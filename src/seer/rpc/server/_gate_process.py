@@ -237,7 +237,8 @@ class GateProcess:
         this message: its run has ended, so its sender may be gone.
         """
         assert self._recorder is not None
-        self.callers.read_arrived(message["names"])
+        if not self._recorder.is_sealed(message["follow"]):
+            self.callers.read_arrived(message["names"])
         return self._recorder.seal(message["follow"])
 
     def _note_taken(self, message: Message) -> None:

@@ -59,28 +59,29 @@ class HttpConnection(NonBlockingSocket):
 
     @property
     def partial(self) -> bool:
-        """Whether the beginning of a request was read, and its end was not."""
+        """Whether the beginning of a request was read, and its end is awaited."""
         return not self.closing and (self._request is not None or bool(self._in))
 
-    def on_readable(self) -> None:
-        """Read what came."""
+    def on_readable(self) -> int:
+        """Read what came, and return how many bytes there were."""
         try:
             data = self.socket.recv(65536)
         except BlockingIOError:
-            return
+            return 0
         except OSError:
             data = b""
         if not data:
             self.close()
-            return
+            return 0
         if self.closing:
-            return
+            return len(data)
         self._in += data
         try:
             self._advance()
         except WireError as error:
             self.closing = True
             self.respond_text(error.status, error_text("ProtocolError", str(error)))
+        return len(data)
 
     def _advance(self) -> None:
         if self._request is None:

@@ -134,10 +134,13 @@ class CallerSockets:
         for name in names:
             found = self.callers.get(name)
             if found is not None:
+                read_arrived(self._waiting)
                 for _ in range(2 * BACKLOG):
-                    if not self._accept(name, found[2]):
+                    connection = self._accept(name, found[2])
+                    if connection is None:
                         break
-                read_arrived(tuple(self._waiting))
+                    # At once: a further connection may close the oldest one that waits.
+                    read_arrived((connection,))
 
     def forget(self) -> None:
         """In a forked process: close what only the supervisor uses."""
@@ -160,12 +163,12 @@ class CallerSockets:
             listener.fileno(), select.EPOLLIN, lambda _: self._accept(caller, listener)
         )
 
-    def _accept(self, caller: str, listener: socket.socket) -> bool:
-        """Accept a connection; False if none can be accepted."""
+    def _accept(self, caller: str, listener: socket.socket) -> HttpConnection | None:
+        """Accept a connection; None if none can be accepted."""
         try:
             connected, _ = listener.accept()
         except OSError:
-            return False
+            return None
         if len(self._waiting) >= MAX_WAITING:
             # The oldest one. It has sent no request; connections with one have been answered.
             next(iter(self._waiting)).close()
@@ -178,4 +181,4 @@ class CallerSockets:
             on_close=lambda closed: self._waiting.pop(closed, None),
         )
         self._waiting[connection] = None
-        return True
+        return connection

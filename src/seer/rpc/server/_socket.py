@@ -7,11 +7,14 @@ connections are such sockets. The thread that runs the poller handles events. An
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import select
 import socket
+import termios
 from _thread import allocate_lock
 from collections import deque
 from collections.abc import Iterable, Sequence
+from struct import Struct
 from typing import TYPE_CHECKING, Protocol
 
 from seer.rpc.wire._descriptors import close_all, rights
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 
 _OUT = select.EPOLLOUT
 _READ = select.EPOLLIN | select.EPOLLRDHUP
+_INT = Struct("i")
 _MAX_PARTS = 1000
 """Parts of one `sendmsg`; the kernel takes 1024."""
 
@@ -54,7 +58,7 @@ class NonBlockingSocket:
 
     # --- what a subclass adds ----------------------------------------------------------------
 
-    def on_readable(self) -> None:
+    def on_readable(self) -> int | None:
         """Read from the socket, which may have nothing to read."""
         raise NotImplementedError
 
@@ -236,28 +240,38 @@ class RequestSocket(Protocol):
     """A non-blocking socket over which requests come."""
 
     fd: int
-    closed: bool
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed."""
+        ...
 
     @property
     def partial(self) -> bool:
-        """Whether the beginning of a request was read, and its end was not."""
+        """Whether the beginning of a request was read, and its end is awaited."""
         ...
 
-    def on_readable(self) -> None:
-        """Read from the socket."""
+    def on_readable(self) -> int | None:
+        """Read from the socket; may return how many bytes of a partial request were read."""
         ...
 
 
 def read_arrived(sockets: Iterable[RequestSocket]) -> None:
-    """Read the request of each socket that has arrived already; on the polling thread."""
-    unread = {found.fd: found for found in sockets if not found.closed}
-    poll = select.poll()
-    for fd in unread:
-        poll.register(fd, select.POLLIN)
-    while ready := poll.poll(0):
-        for fd, _ in ready:
-            found = unread[fd]
-            if not found.closed:
-                found.on_readable()
-            if found.closed or not found.partial:
-                poll.unregister(fd)
+    """Read the request of each socket that has arrived already; on the polling thread.
+
+    What a peer sends meanwhile is left in the socket. Otherwise, a peer that sends as fast as this
+    reads could keep the thread here, and its neighbours would wait.
+    """
+    for found in tuple(sockets):
+        left = 0 if found.closed else _arrived(found.fd)
+        while left > 0:
+            got = found.on_readable()
+            if found.closed or not found.partial or not got:
+                break
+            left -= got
+
+
+def _arrived(fd: int) -> int:
+    """How many bytes can be read from a socket at once."""
+    (size,) = _INT.unpack(fcntl.ioctl(fd, termios.FIONREAD, bytes(_INT.size)))
+    return size
