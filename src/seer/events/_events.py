@@ -25,8 +25,8 @@ FinishReason = Literal["completed", "limit", "cancelled", "error"]
 AnswerEnd = Literal[
     "stop", "tool_calls", "length", "refused", "paused", "malformed_call", "unfinished", "other"
 ]
-"""Why an answer of the model ended. `stop`: it is whole. `length`: it was cut at a maximum of
-tokens. `refused`: the model or the vendor's filter refused. `paused`: the vendor expects a request
+"""Why an answer of the model ended. `stop`: it is complete. `length`: it was cut off at a token
+limit. `refused`: the model or the vendor's filter refused. `paused`: the vendor expects a request
 to continue. `unfinished`: the vendor gave no reason. `other`: a reason that Seer does not know.
 """
 
@@ -48,7 +48,7 @@ ErrorKind = Literal[
     "internal",
 ]
 """`request`: the vendor rejects what was asked of it (unknown model, too long, bad parameter).
-`quota`: the account has no credit left. `incomplete`: the last answer was cut.
+`quota`: the account has no credit left. `incomplete`: the last answer was cut off.
 `record`: something that happened could not be recorded.
 """
 
@@ -90,7 +90,7 @@ class ToolInfo:
     name: str
     """The name the agent uses; unique in a run."""
     server: str = ""
-    """The MCP server that has it."""
+    """The MCP server that provides the tool."""
     description: str = ""
     input_schema: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
 
@@ -171,9 +171,10 @@ class UserMessage(Event):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class MessageQueued(Event):
-    """A message to the agent waits until its reply has ended.
+    """A message waits until the agent's current reply ends.
 
-    A `UserMessage` follows when the agent gets it, or a `MessageNotDelivered`.
+    A `UserMessage` follows when the agent gets the message, a `MessageNotDelivered` if it never
+    does.
     """
 
     type: ClassVar[str] = "message_queued"
@@ -187,7 +188,7 @@ class MessageQueued(Event):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class MessageNotDelivered(Event):
-    """The agent will not get a message, and why."""
+    """The agent will never get a message; `reason` says why."""
 
     type: ClassVar[str] = "message_not_delivered"
 
@@ -292,7 +293,7 @@ class ApprovalGiven(Event):
     approved: bool
     by: Literal["policy", "function", "person"]
     reason: str = ""
-    """The reason for a refusal, which the model is told."""
+    """The reason for a refusal; the model sees it."""
 
     def summary(self) -> str:
         """What happened, in a few words."""
@@ -333,7 +334,7 @@ class ToolResult(Event):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Usage(Event):
-    """What one answer of the agent used."""
+    """The tokens that one answer of the agent used, and their cost."""
 
     type: ClassVar[str] = "usage"
 
@@ -345,9 +346,9 @@ class Usage(Event):
     cost_usd: float | None = None
     """None: no price is known for the model."""
     total_tokens: int = 0
-    """Of the run so far, input and output."""
+    """Input and output tokens of the run so far."""
     total_cost_usd: float | None = None
-    """Of the run so far; None while no price is known."""
+    """The cost of the run so far; None while no price is known."""
 
     def summary(self) -> str:
         """What happened, in a few words."""
@@ -356,7 +357,7 @@ class Usage(Event):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class AnswerFinished(Event):
-    """An answer of the model has ended, and why.
+    """An answer of the model has ended; `reason` says why.
 
     Only a whole answer completes a run. An answer that was cut off or refused ends the run with an
     error, unless the agent continues by itself.
@@ -400,7 +401,7 @@ class ErrorEvent(Event):
     kind: ErrorKind
     message: str
     retry_in: float | None = None
-    """Seconds until the same request is sent again; None if it is not."""
+    """Seconds until the same request is sent again; None if it is not retried."""
     fatal: bool = True
     """Whether the run ends because of this."""
 
@@ -417,7 +418,7 @@ class RunFinished(Event):
 
     reason: FinishReason
     message: str = ""
-    """Why, for a person."""
+    """The reason, in words for a person."""
     result: str = ""
     """The agent's final text."""
     turns: int = 0
@@ -451,7 +452,7 @@ class UnknownEvent(Event):
 
 
 _CLASSES = {cls.type: cls for cls in Event.__subclasses__() if cls is not UnknownEvent}
-"""The classes above by the type that a record has; no record has that of an unknown event."""
+"""Classes of events by their recorded type. `UnknownEvent` has no recorded type of its own."""
 
 
 def event_from_json(data: Mapping[str, Any]) -> Event:
