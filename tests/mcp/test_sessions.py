@@ -186,7 +186,7 @@ async def test_a_wait_that_is_refused_starts_nothing(tmp_path: Path) -> None:
             refused = await call(client, tool, **argument, wait=-1)
             assert text_of(refused) == "wait=-1.0: must be 0 to 86400 seconds"
         assert await shell.aresult_ids() == []
-        with pytest.raises(LookupError, match="open are: none"):
+        with pytest.raises(LookupError, match="open terminals: none"):
             shell.terminal("t1")
         assert await notebook.acells() == []
 

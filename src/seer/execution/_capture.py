@@ -28,9 +28,9 @@ RICH_BYTES = 64 * 1024 * 1024
 RICH_COUNT = 200
 _PIECE = 65536
 SHOWN = 20_000
-"""Bytes of one execution that an agent sees."""
+"""Bytes of one execution's output that an agent sees."""
 ON_DISK = 256 * 1024 * 1024
-"""Bytes of one execution that are kept."""
+"""Bytes of one execution's output that are kept."""
 _HEAD, _TAIL = SHOWN * 3 // 5, SHOWN * 2 // 5
 
 _TERMINAL_CODES = re.compile(
@@ -56,7 +56,7 @@ class Capture:
         self._rich_count = 0
 
     def stream(self, name: StreamName, text: str) -> None:
-        """Take printed text."""
+        """Add printed text."""
         self._write(text)
         room = IN_MEMORY - self._chars
         self._chars += len(text)
@@ -68,7 +68,7 @@ class Capture:
         self._tell(StreamText(name=name, text=text))
 
     def rich(self, data: dict[str, str], *, is_result: bool = False, display_id: str = "") -> None:
-        """Take a displayed object."""
+        """Add a displayed object."""
         size = sum(map(len, data.values()))
         if self._rich_bytes + size > RICH_BYTES or self._rich_count >= RICH_COUNT:
             self.note("More was displayed than one execution may show; the rest is left out.")
@@ -82,7 +82,7 @@ class Capture:
         self._write_rich(output)
 
     def update(self, data: dict[str, str], display_id: str) -> None:
-        """Replace a displayed object by its new form."""
+        """Replace a displayed object with its new form."""
         index = self._displays.get(display_id)
         size = sum(map(len, data.values()))
         if index is None or self._rich_bytes + size > RICH_BYTES:
@@ -100,7 +100,7 @@ class Capture:
         return min(self._chars, IN_MEMORY) + self._rich_bytes
 
     def fail(self, error: ExecutionError) -> None:
-        """Take the exception that ended it."""
+        """Add the exception that ended the execution."""
         self.error = error
         text = error.traceback or f"{error.name}: {error.message}"
         self._write(("" if self.transcript.ends_line else "\n") + text + "\n")
@@ -168,15 +168,15 @@ class Transcript:
         self._closed = False
         self._discarded = False
         self._lost_from: int | None = None
-        """The offset at which the file could not be written any more."""
+        """The offset from which the text is lost, because writing to the file failed."""
         self._loss = ""
-        """Why it could not."""
+        """Why writing failed."""
         self.length = 0
         """Bytes written, kept or not."""
 
     @property
     def cut(self) -> str:
-        """Why a part is not kept; empty if everything is."""
+        """Why a part of the text was dropped; empty if all of it is kept."""
         if self._loss:
             return f"From byte {self._lost_from:,} on, output is not kept: {self._loss}."
         if self.length > ON_DISK:
@@ -217,7 +217,7 @@ class Transcript:
         return tidy(head) + mark + tidy(tail)
 
     def read(self, offset: int, length: int) -> str:
-        """A part of it by byte offset, without incomplete characters at its ends."""
+        """A part of the text by byte offset; incomplete characters at its ends are dropped."""
         if not self._spilled:
             return self._head[offset : offset + length].decode(errors="ignore")
         if not self._path.exists():

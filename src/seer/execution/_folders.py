@@ -1,4 +1,4 @@
-"""The folder of a session on the controller's host, to which no agent can write."""
+"""A session's folder on the controller's host, where no agent can write."""
 
 import fcntl
 import os

@@ -60,7 +60,7 @@ class JailOptions:
 
 
 class SandboxLike(Protocol):
-    """What a session needs of a sandbox."""
+    """What a session needs from a sandbox."""
 
     @property
     def machine(self) -> Machine: ...
@@ -79,7 +79,7 @@ class PreparedMachine:
     libraries: str
     """The folder that belongs on `sys.path`, as seen in the machine."""
     env: Mapping[str, str]
-    """Variables for the environment of everything that the session runs."""
+    """Environment variables for everything that the session runs."""
 
 
 class MachineSource(ABC):
@@ -106,7 +106,7 @@ class MachineSource(ABC):
 
     @property
     def callers(self) -> dict[str, str]:
-        """The name of this session in the record of each served library's gate."""
+        """The caller's name under which each served library's gate records this session's calls."""
         return {library: caller.name for library, caller in self._callers.items()}
 
     def about(self) -> dict[str, Any]:
@@ -240,7 +240,9 @@ class LocalMachineSource(MachineSource):
         )
 
     async def _check_gates(self, refused: ProviderError) -> None:
-        """Say how the interface of a library has ended, if its socket is gone since it was made.
+        """Raise an error that explains the failed start, if the interface of a library has ended.
+
+        The socket of an interface that has ended is gone.
 
         Raises:
             InterfaceDiedError, SandboxLostError: An interface has ended.
@@ -306,7 +308,7 @@ class SandboxMachineSource(MachineSource):
         try:
             await prepared.machine.remove(self._base(prepared.machine), recursive=True)
         except (SandboxLostError, RemoteFileError) as error:
-            logger.debug("the sandbox is gone, and with it the session's files: %s", error)
+            logger.debug("the sandbox and the session's files in it are gone: %s", error)
 
     async def _close_tunnels(self) -> None:
         tunnels, self._tunnels = self._tunnels, []

@@ -42,8 +42,8 @@ class Pool(Generic[T]):
         """Begin to fill the pool, in the background.
 
         Args:
-            make: Starts one. It runs in threads, several at a time.
-            size: How many are kept ready.
+            make: Starts one session or sandbox. Several threads call it at a time.
+            size: How many to keep ready.
         """
         if size < 1:
             raise ValueError(f"size={size!r}: a pool keeps at least one ready")
@@ -69,7 +69,7 @@ class Pool(Generic[T]):
 
         Raises:
             SandboxStateError: The pool is closed.
-            Exception: What starting one raised; the next `take` tries again.
+            Exception: `make` raised it; the next `take` tries again.
         """
         with self._changed:
             while not self._ready and not self._closed:
@@ -90,12 +90,12 @@ class Pool(Generic[T]):
         try:
             return await asyncio.shield(taking)
         except asyncio.CancelledError:
-            # The caller is gone, so what the thread takes is closed.
+            # The caller is gone, so close what the thread takes.
             taking.add_done_callback(_end_result)
             raise
 
     def close(self) -> None:
-        """End all that were not taken. Closing twice is harmless.
+        """End all sessions or sandboxes that were not taken. Closing twice is harmless.
 
         Raises:
             EndingError: Some could not be ended; all were tried.

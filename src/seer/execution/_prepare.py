@@ -45,7 +45,7 @@ async def prepare_session(
     name: str | None,
     jail: JailOptions,
 ) -> AsyncGenerator[SessionParts]:
-    """Prepare what a session needs; removes it again when the block fails.
+    """Prepare what a session needs, and remove it if the block fails.
 
     Raises:
         ConfigError: The name or the folder cannot be used, or options of a local jail were given
@@ -101,14 +101,16 @@ def _make_folder(workspace_dir: str | os.PathLike[str] | None, name: str) -> Pat
     home = Path.home().resolve()
     if real == home or real in home.parents:
         raise ConfigError(
-            "workspace_dir", str(folder), "an agent will own it; give it a folder of its own"
+            "workspace_dir",
+            str(folder),
+            "an agent would own your home folder; choose an empty folder",
         )
     real.mkdir(parents=True, exist_ok=True)
     return real
 
 
 def _resolve(folder: Path) -> Path:
-    """The real path of a folder. Links that an agent or another user may have planted are refused.
+    """The real path of a folder. Refuses links that an agent or another user may have planted.
 
     Raises:
         ConfigError: The path has such a link, or is inside a folder of an agent.
@@ -125,21 +127,23 @@ def _resolve(folder: Path) -> Path:
         except FileNotFoundError:
             return step.joinpath(*reversed(left))
         if found.st_uid in JAIL_UIDS and (left or stat.S_ISLNK(found.st_mode)):
-            raise ConfigError("workspace_dir", str(folder), f"{step} is an agent's; take another")
+            raise ConfigError(
+                "workspace_dir", str(folder), f"{step} belongs to an agent; choose another folder"
+            )
         if not stat.S_ISLNK(found.st_mode):
             above = step
             continue
         links += 1
         if links > _MOST_LINKS:
-            raise ConfigError("workspace_dir", str(folder), "has too many links on the way to it")
+            raise ConfigError("workspace_dir", str(folder), "its path has too many symbolic links")
         # The same rule as the kernel's `protected_symlinks`.
         stranger = found.st_uid not in (os.geteuid(), where.st_uid)
         if stranger and where.st_mode & _ANYBODY == _ANYBODY:
             raise ConfigError(
                 "workspace_dir",
                 str(folder),
-                f"{step} is a link that user {found.st_uid} has put where everybody may write; "
-                "give the folder itself",
+                f"{step} is a symlink made by user {found.st_uid} in a world-writable folder; "
+                "give its target directly",
             )
         target = step.readlink()
         left += reversed(target.parts[1:] if target.is_absolute() else target.parts)

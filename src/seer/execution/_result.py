@@ -19,7 +19,7 @@ MAX_SIDE = 1568
 """Pixels; larger images are scaled down before an agent sees them."""
 MAX_BYTES = 3 * 1024 * 1024
 _LINE = 160
-"""Characters of its output that a result shows of itself."""
+"""Characters of output in the repr of a result."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,7 @@ class RichOutput:
     data: Mapping[str, str]
     """MIME type -> text; binary forms are base64, JSON forms are JSON."""
     is_result: bool = False
-    """Whether it is the value of the last expression, and not displayed by the code."""
+    """Whether it is the value of the last expression; False for objects that the code displays."""
     image: Image | None = None
     """Its image, scaled down if it was large."""
 
@@ -136,7 +136,7 @@ def _is_stream(output: OutputPart, name: StreamName) -> bool:
 
 
 def read_image(data: bytes) -> Image | None:
-    """The image in `data`; None if it is of a kind that agents cannot see."""
+    """The image in `data`; None if agents cannot see images of its format."""
     if data.startswith(b"\x89PNG\r\n\x1a\n") and data[12:16] == b"IHDR":
         width, height = int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big")
         return Image(mime="image/png", data=data, width=width, height=height)

@@ -26,7 +26,7 @@ from seer.workspace import Workspace
 SessionKind = Literal["local", "notebook", "cli"]
 
 RECORDED = "SEER_RECORDED_TOOLS"
-"""Marks a tool server that does not run; a recorded run answers its tools."""
+"""A variable that marks a tool server as replayed: a recorded run answers its tool calls."""
 
 
 class Session(ABC):
@@ -102,7 +102,7 @@ class Session(ABC):
 
     @property
     def mcp_config(self) -> dict[str, dict[str, Any]]:
-        """The session's tool server, in the form of agents' own configurations.
+        """The session's tool server, in the form that agents' configurations use.
 
         It is a plain dict `{name: {"type": "stdio", "command", "args", "env"}}` without secrets.
         The server reaches this process through a private socket, which the first access opens.
@@ -124,7 +124,7 @@ class Session(ABC):
 
     @property
     def open_mcp_config(self) -> dict[str, dict[str, Any]]:
-        """The same if `mcp_config` was read before, else empty. It opens nothing."""
+        """`mcp_config` if it was read before, else empty. Reading this opens nothing."""
         return {} if self._server is None else self._server.mcp_config
 
     @property
@@ -139,7 +139,7 @@ class Session(ABC):
 
     @property
     def is_replayed(self) -> bool:
-        """Whether its machine is replayed, so that the record answers its tools."""
+        """Whether its machine is replayed, so that the record answers its tool calls."""
         return self._machines.runs_nothing
 
     # --- what it does -------------------------------------------------------------------------
@@ -238,7 +238,7 @@ class Session(ABC):
         The path is resolved in the agent's machine, so planted links cannot lead out of it.
 
         Raises:
-            RemoteFileError: With the errno.
+            RemoteFileError: The file cannot be read; the error has the errno.
         """
         return run_sync(self.aread_file(path))
 
@@ -249,10 +249,10 @@ class Session(ABC):
         return await (await self._machines.prepared()).machine.read_file(path)
 
     def write_file(self, path: str, data: bytes) -> None:
-        """Write a file of the workspace; folders are made.
+        """Write a file of the workspace; missing folders are created.
 
         Raises:
-            RemoteFileError: With the errno.
+            RemoteFileError: The file cannot be written; the error has the errno.
         """
         run_sync(self.awrite_file(path, data))
 
@@ -354,7 +354,7 @@ class Session(ABC):
 
     @abstractmethod
     async def _shut_down(self) -> None:
-        """End what runs; called again when it failed."""
+        """End everything that runs. It is called again if it failed."""
 
     @abstractmethod
     def _describe(self) -> str:
@@ -386,8 +386,8 @@ class Session(ABC):
         self._check_open()
         if self._machines.runs_nothing:
             raise SandboxStateError(
-                "this session is replayed: only recorded tool calls of agents can be answered; code"
-                " that the program itself ran is not recorded"
+                "this session is replayed and runs no code: the record has answers only to the tool"
+                " calls of agents, not to what the program itself ran"
             )
 
     async def _run_ending_steps(self) -> None:
@@ -406,8 +406,8 @@ class Session(ABC):
     def _check_process(self) -> None:
         if self._process != os.getpid():
             raise SandboxStateError(
-                f"session {self.name!r} belongs to process {self._process}, of which this process "
-                f"is a fork; create another one here"
+                f"session {self.name!r} belongs to process {self._process}, and this process is a "
+                f"fork of it; create another session here"
             )
 
     def _check_open(self) -> None:

@@ -1,8 +1,8 @@
 """Connections to and from a machine's Unix sockets.
 
 `connect_in_machine` connects to a socket in the run folder, which an agent's code can write to.
-`ReverseTunnel` is the other direction: a session in a sandbox reaches an interface that is served
-elsewhere only through one. Programs in the machine connect to a Unix socket there, and the
+`ReverseTunnel` is the other direction, and the only way for a session in a sandbox to reach an
+interface that is served elsewhere. Programs in the machine connect to a Unix socket there, and the
 controller forwards the bytes to a socket of this host. That socket belongs to one caller of the
 gate, so every connection through the tunnel is made as that caller.
 """
@@ -103,7 +103,7 @@ async def connect_in_machine(machine: Machine, path: str) -> Channel:
 
 
 def connect_path(path: Path) -> socket.socket:
-    """Connect to a socket of this host. A link in its place is refused."""
+    """Connect to a socket of this host. A symbolic link is refused."""
     return connect_beneath(path.parent, path.name)
 
 

@@ -22,14 +22,14 @@ from seer.rpc.client._tool_call import current as current_tool_call
 logger = logging.getLogger(__name__)
 
 KEPT = 100
-"""The number of results that are kept by their ids, unless together they are too large."""
+"""The maximum number of results that a session keeps; fewer if together they are too large."""
 KEPT_MEMORY = 256 * 1024**2
 KEPT_DISK = 2 * 1024**3
 WAITING = 1000
 """Executions that may wait for their turn."""
 INTERRUPT_EVERY = 1.0
 GRACE = 5.0
-"""Seconds an interrupted execution has to end before what runs it is killed."""
+"""Seconds an interrupted execution has to end before its kernel or shell is killed."""
 
 
 class Execution:
@@ -179,7 +179,7 @@ class Turns:
         """An execution by its id.
 
         Raises:
-            LookupError: None has this id.
+            LookupError: No execution has this id.
         """
         execution = self._executions.get(result_id)
         if execution is None:
@@ -188,7 +188,7 @@ class Turns:
         return execution
 
     async def complete(self, execution: Execution) -> ExecutionResult:
-        """Wait for the end; being cancelled interrupts the code."""
+        """Wait for the end. Cancelling this interrupts the code."""
         try:
             await execution.done.wait()
         except asyncio.CancelledError:
@@ -206,7 +206,7 @@ class Turns:
         return execution.result()
 
     async def interrupt(self, result_id: str | None) -> bool:
-        """Stop what runs, or the execution with this id; False when that is over."""
+        """Stop what runs, or the execution with this id; False if it has ended already."""
         execution = self._running if result_id is None else self.find(result_id)
         if execution is None or execution.is_over:
             return False
@@ -312,7 +312,7 @@ class Turns:
 
 
 def check_text(text: str) -> None:
-    """Check that a text can be encoded.
+    """Check that a text can be encoded as UTF-8.
 
     Raises:
         ValueError: It has a lone surrogate; the message says where.

@@ -1,7 +1,7 @@
 """Run one IPython kernel in a session's machine. It runs there, beside the agent's code.
 
-The controller trusts none of it, because the agent's code can forge its connection key, its sockets
-and its messages. It imports only packages of the session's environment.
+The controller does not trust the kernel, because the agent's code can read its connection key and
+forge its sockets and messages. This module imports only packages of the session's environment.
 """
 
 import gc
@@ -99,9 +99,9 @@ class Interrupts:
     agent's code, that ends the kernel.
 
     An interrupt that arrives during the import of an installed package is raised when the import
-    has ended. Python forgets a module whose import fails, but its parts and its C extensions stay,
-    and packages such as numpy and torch cannot be imported twice in a process. A further interrupt
-    ends an import that takes longer than `PATIENCE`.
+    has ended. Python forgets a module whose import fails, but its submodules and C extensions stay
+    loaded, and packages such as numpy and torch cannot be imported twice in a process. A further
+    interrupt ends an import that takes longer than `PATIENCE`.
     """
 
     def __init__(self, kernel: Any) -> None:
@@ -109,7 +109,7 @@ class Interrupts:
         self._running = False
         self._early = False
         self._deferred: float | None = None
-        """When an interrupt that is not raised yet arrived."""
+        """When the interrupt arrived that is still to be raised; None if there is none."""
         self._run = kernel.shell.run_ast_nodes
         self._shell = kernel.shell
         kernel.pre_handler_hook = self._begin
@@ -150,7 +150,7 @@ class Interrupts:
                 self._deferred = None
                 raise KeyboardInterrupt
 
-        # Unlike a trace function, it also sees the end of frames that run already.
+        # Unlike a trace function, a profile function also sees the end of frames that already run.
         sys.setprofile(profile)
 
     async def _run_ast_nodes(
@@ -172,9 +172,9 @@ class Interrupts:
 
 
 class ToolCalls:
-    """Tells the gate's client to which tool call of the agent a cell belongs.
+    """Tells the gate's client which of the agent's tool calls a cell belongs to.
 
-    The cell's request says it. A cell that a person runs belongs to none.
+    The request that runs the cell names the tool call. A cell that a person runs belongs to none.
     """
 
     def __init__(self, kernel: Any) -> None:
@@ -196,9 +196,9 @@ class ToolCalls:
 def outermost_protected(frame: FrameType | None) -> FrameType | None:
     """The outermost frame that must not be interrupted, if there is one.
 
-    It loads an installed module. The code of modules of the workspace does not count, because they
-    can be imported again, and they may be what the interrupt is meant for. The import system
-    itself, which holds locks of all threads, does.
+    Frames that load an installed module are protected, and so is the import system itself, which
+    holds locks of all threads. Modules of the workspace are not protected: they can be imported
+    again, and the interrupt may be meant for them.
     """
     found = None
     innermost = True
@@ -262,7 +262,8 @@ def main() -> None:
     app = KernelApp.instance(config=config, log_level="CRITICAL")
     for index, name in enumerate(("shell", "iopub", "stdin", "control", "hb"), 1):
         setattr(app, f"{name}_port", index)
-    # The debugger has nothing to connect to here, and importing it takes a sixth of the start.
+    # The debugger has nothing to connect to here, and importing it would take a sixth of the
+    # start-up time.
     cast("Any", sys.modules)["debugpy"] = None
     app.initialize([])  # pyright: ignore[reportUnknownMemberType]
     del sys.modules["debugpy"]

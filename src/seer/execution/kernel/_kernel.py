@@ -47,7 +47,7 @@ class _Request:
 
     capture: Capture
     done: asyncio.Future[str]
-    """The reply's status, once the kernel has also said that it is idle."""
+    """Gets the reply's status once the kernel is also idle."""
     status: str | None = None
     idle: bool = False
 
@@ -93,7 +93,7 @@ class Kernel:
             machine: Where it runs.
             folder: A folder in the machine for its sockets; it must exist.
             launcher: The path of `kernel_main.py` in the machine.
-            path: What comes first on the kernel's `sys.path`.
+            path: Entries for the front of the kernel's `sys.path`.
             env: Added to its environment.
             signer: Makes and checks the messages.
             patience: Seconds to wait for its first answer.
@@ -206,9 +206,9 @@ class Kernel:
             raise KernelDied(self._death or f"cannot speak to the kernel: {error}") from None
 
     async def _greet(self) -> None:
-        """Ask for the kernel's info until its answer comes on both sockets.
+        """Ask for the kernel's info until it publishes a status for one of the requests.
 
-        Only then is the subscription in force, so that no output of the first cell is lost.
+        The status shows that the subscription is in force, so no output of the first cell is lost.
         """
         assert self._shell is not None
         while True:
@@ -282,7 +282,7 @@ class Kernel:
             )
 
     async def _watch_output(self) -> None:
-        """Read what the process prints outside of cells; its end explains a crash."""
+        """Read what the process prints outside of cells; the last part can explain a crash."""
         with contextlib.suppress(SandboxLostError):
             async for _, data in self._process.output():
                 self._tail += data
@@ -337,7 +337,7 @@ class Kernel:
 
 
 def publish(message: Message, capture: Capture) -> None:
-    """Add what the kernel publishes while a cell runs to the cell's output.
+    """Add a message that the kernel publishes while a cell runs to the cell's output.
 
     Every type is checked; a message that breaks the protocol is ignored.
     """

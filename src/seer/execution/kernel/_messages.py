@@ -1,4 +1,4 @@
-"""Jupyter messages: makes those for a kernel, and checks those that a kernel sends."""
+"""Makes Jupyter messages for a kernel, and checks the messages that a kernel sends."""
 
 import hashlib
 import hmac

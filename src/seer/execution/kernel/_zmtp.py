@@ -2,7 +2,7 @@
 
 A kernel runs an agent's code, so its bytes are hostile: every length is checked before anything is
 kept, and a slow reader slows the writer instead of filling memory. The protocol runs over any
-`Channel`, so a kernel on a remote machine is reached like one on this host. No library gets a path
+`Channel`, so a kernel on a remote machine is reached like one on this host. No library opens a path
 in a folder that the agent can write to, so none follows a planted link.
 """
 
@@ -36,12 +36,12 @@ class ZmtpConnection:
 
         Args:
             channel: A fresh connection; it is closed when the handshake fails.
-            socket_type: What this end is: `DEALER`, `SUB` or `REQ`.
+            socket_type: The type of this end: `DEALER`, `SUB` or `REQ`.
             limit: The largest message, in bytes, that is kept.
 
         Raises:
             ProtocolError: The other end does not speak ZMTP 3.
-            SandboxLostError: It went away.
+            SandboxLostError: The other end closed the connection.
         """
         self = cls(channel, limit=limit)
         try:
@@ -86,7 +86,7 @@ class ZmtpConnection:
         """The next message; None for one that was too large and was skipped.
 
         Raises:
-            ProtocolError: What came is not a message.
+            ProtocolError: The received bytes are not a message.
             SandboxLostError: The kernel's socket is gone.
         """
         parts: list[bytes] = []

@@ -20,7 +20,7 @@ Notebook = dict[str, Any]
 class Edit:
     """One change. Cells are named by id, because a person can move them in the meantime.
 
-    All its values are JSON, in which it is sent to a Jupyter server.
+    All its values are JSON, because it is sent to the Jupyter server as JSON.
     """
 
     kind: str
@@ -68,8 +68,7 @@ def new_cell(cell_id: str, source: str, *, markdown: bool = False) -> Cell:
 def apply_edit(notebook: Notebook, edit: Edit) -> None:
     """Change a notebook.
 
-    Inserting the same cell twice adds it once, because an edit is repeated when its answer was
-    lost.
+    Inserting the same cell twice adds it once, because an edit whose answer was lost is repeated.
 
     Raises:
         LookupError: The cell does not exist, perhaps because a person deleted it.
@@ -97,10 +96,10 @@ def apply_edit(notebook: Notebook, edit: Edit) -> None:
 
 
 def find_cell(cells: Sequence[Mapping[str, Any]], cell_id: str) -> int:
-    """A cell's place.
+    """The index of a cell.
 
     Raises:
-        LookupError: It is not there.
+        LookupError: There is no such cell.
     """
     for index, cell in enumerate(cells):
         if cell.get("id") == cell_id:
@@ -173,7 +172,7 @@ def without_large(outputs: Sequence[dict[str, Any]], room: int) -> list[dict[str
 
 
 def _form(mime: str, value: str) -> Any:
-    """The notebook format holds JSON forms as JSON, everything else as text."""
+    """A value in the notebook format, which holds JSON types as JSON and all others as text."""
     if mime == "application/json" or mime.endswith("+json"):
         try:
             return json.loads(value)
@@ -207,7 +206,7 @@ class CellInfo:
 
     @property
     def output_text(self) -> str:
-        """The text of its outputs; an output without text is named by its types."""
+        """The text of its outputs; for an output without text, its MIME types."""
         return "\n".join(_text_of(output) for output in self.outputs)
 
 

@@ -1,6 +1,6 @@
 """A notebook in a file of this host: read again before every change, and replaced atomically.
 
-A person can edit the file with any program in the meantime; their changes are never overwritten.
+A person may edit the file with another program, so every edit starts from its present content.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class NotebookFile:
         """Apply one change and save.
 
         Raises:
-            LookupError: The cell is not there any more.
+            LookupError: The cell no longer exists.
         """
         with self._locked():
             notebook = self.read()
@@ -103,7 +103,7 @@ def checked_notebook(loaded: object) -> Notebook:
     notebook = cast("dict[str, Any]", loaded)
     cells = notebook.get("cells")
     if notebook.get("nbformat") != 4 or not isinstance(cells, list):
-        raise ValueError("it is not of notebook format 4")
+        raise ValueError("it is not in notebook format 4")
     for cell in cast("list[object]", cells):
         if not isinstance(cell, dict) or "cell_type" not in cell:
             raise ValueError("a cell has no type")

@@ -67,7 +67,7 @@ def prepare(home: Path, code: Path) -> Spawn:
         code: An empty folder for its code.
 
     Raises:
-        MissingExtraError: JupyterLab's files are not where its package is.
+        MissingExtraError: JupyterLab's files are not beside its package.
     """
     share = _share()
     _copy_code(code)
@@ -82,7 +82,7 @@ def prepare(home: Path, code: Path) -> Spawn:
 
 
 def hand_over(path: Path) -> None:
-    """Let the server use `path`; it is another user if root starts it."""
+    """Let the server use `path`; if root starts the server, it runs as another user."""
     if os.geteuid() == 0:
         os.chown(path, _UID, _UID, follow_symlinks=False)
 
@@ -152,7 +152,7 @@ def _environment(home: str) -> dict[str, str]:
 
 
 def _copy_code(code: Path) -> None:
-    """The few modules of Seer that the server needs, in packages that are empty otherwise."""
+    """Copy the few modules of Seer that the server needs into otherwise empty packages."""
     root = Path(__file__).parents[2]
     for name in (".", "execution", "execution/notebook", "execution/notebook/jupyter"):
         package = code / "seer" / name

@@ -35,9 +35,9 @@ _SOCKETS = 5
 _MOST = 256
 """The most connections to one socket at a time; others wait."""
 _LINE = 256 * 1024 * 1024
-"""Bytes of one message of the server: a whole notebook, with the outputs of a person's cells."""
+"""The maximum bytes of one message: a whole notebook with the outputs of a person's cells."""
 _LOG = 8192
-"""Bytes of the end of its log that are kept."""
+"""The number of bytes at the end of its log that are kept."""
 _BROKEN = (
     *(AttributeError, LookupError, RecursionError, TypeError, ValueError),
     asyncio.InvalidStateError,
@@ -128,7 +128,7 @@ class JupyterServer:
         """Apply an edit to the shared document.
 
         Raises:
-            LookupError: The cell is not there any more.
+            LookupError: The cell no longer exists.
             SandboxLostError: The server is gone.
         """
         await self._ask({"edit": vars(edit)})
@@ -142,7 +142,7 @@ class JupyterServer:
         try:
             return checked_notebook((await self._ask({})).get("notebook"))
         except ValueError as error:
-            raise await self._lose(f"gave no notebook: {error}") from None
+            raise await self._lose(f"sent no valid notebook: {error}") from None
 
     @property
     def is_alive(self) -> bool:
@@ -162,9 +162,10 @@ class JupyterServer:
                 process.kill()
                 await process.wait()
         if self._logging is not None:
-            # Its last output. A process that it left behind could keep the pipe open.
+            # Read its last output. Without the timeout, a process that it left behind could keep
+            # this waiting, because it holds the pipe open.
             await asyncio.wait({self._logging}, timeout=1)
-        # An event of the person can lead here: it is not its own end.
+        # A person's event can lead here; its task must not cancel itself.
         tasks = self._tasks - {asyncio.current_task()}
         for task in tasks:
             task.cancel()
@@ -182,7 +183,7 @@ class JupyterServer:
         self._acceptors.append(Acceptor(listener, partial(_relay, reach), limit=_MOST))
 
     async def _dial_server(self) -> Channel:
-        # Resolved beneath its folder, because the server can write to it.
+        # Resolved beneath the folder, because the server can write to the folder.
         connect = partial(connect_path, self._home / "http")
         return SocketChannel(await connect_in_thread(connect))
 
@@ -229,7 +230,7 @@ class JupyterServer:
             while line := await process.stdout.readline():
                 await self._receive(json.loads(line))
         except _BROKEN as error:
-            # It reads what a hostile kernel sends, so it may be compromised.
+            # The server reads what a hostile kernel sends, so it may be compromised.
             self._end(f"it broke its protocol: {error!r}")
         finally:
             self._over = True
@@ -243,7 +244,7 @@ class JupyterServer:
     def _end(self, why: str) -> None:
         assert self._process is not None
         if self._process.returncode is None:
-            logger.error("the Jupyter server is ended: %s", why)
+            logger.error("killing the Jupyter server: %s", why)
             self._process.kill()
         self._over = True
 
@@ -293,8 +294,8 @@ class JupyterServer:
     async def _lose(self, why: str) -> SandboxLostError:
         """End the server, and return the error that says why.
 
-        Its last requests may still wait in the pipe. One that saves the notebook must not come
-        after what the caller writes into the file instead.
+        The server's last requests may still be in the pipe. This waits until they are handled, so
+        that a save among them does not overwrite what the caller writes to the file next.
         """
         self._end(f"it {why}")
         if self._listening is not None:
@@ -311,7 +312,7 @@ async def _relay(reach: Callable[[], Awaitable[Channel]], connection: socket.soc
     try:
         far = await reach()
     except (SandboxLostError, OSError):
-        return  # no kernel just now; the server's client tries again by itself
+        return  # no kernel runs now; the server's client retries
     else:
         await relay(near, far)
     finally:

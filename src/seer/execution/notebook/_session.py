@@ -102,7 +102,7 @@ class NotebookSession(KernelSession):
     # --- cells ----------------------------------------------------------------------------------
 
     def add_cell(self, source: str, *, markdown: bool = False, index: int | None = None) -> str:
-        """Add a cell without running it, and return its id; at the end unless `index` is given."""
+        """Add a cell at `index`, or at the end, without running it; returns its id."""
         return run_sync(self.aadd_cell(source, markdown=markdown, index=index))
 
     @from_any_loop
@@ -263,7 +263,7 @@ class NotebookSession(KernelSession):
     # --- the machinery --------------------------------------------------------------------------
 
     async def _save_while_running(self, execution: Execution) -> None:
-        """Save the output of a running cell now and then, so that a person sees it."""
+        """Save the output of a running cell every few seconds, so that a person sees it."""
         saved = 0
         while True:
             await asyncio.sleep(_SAVE_EVERY)
@@ -377,7 +377,7 @@ async def _create(
             folder = Path(notebook_dir)
         agent_dir = parts.machines.workspace_dir
         if isinstance(agent_dir, Path) and folder.resolve().is_relative_to(agent_dir.resolve()):
-            # The agent could replace the notebook by a link, which this process would follow.
+            # The agent could replace the notebook with a link, which this process would follow.
             raise ConfigError(
                 "notebook_dir", str(folder), f"is inside the agent's workspace {agent_dir}"
             )
@@ -408,7 +408,7 @@ def _tokenizer_name(var_name: str) -> str:
 
 
 class NotebookStore:
-    """Applies the agent's edits in the same place as the person's, so that neither are lost."""
+    """Applies the agent's edits in the same place as the person's, so that none are lost."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -420,7 +420,7 @@ class NotebookStore:
         """Apply one change and save it.
 
         Raises:
-            LookupError: The cell is not there any more.
+            LookupError: The cell no longer exists.
         """
         server = self.server
         if server is not None:
@@ -442,7 +442,7 @@ class NotebookStore:
         await server.close()
 
     async def close_server(self) -> None:
-        """End the server, if there is one. Then the file has the whole document."""
+        """End the server, if there is one. Afterwards the file has the whole document."""
         server, self.server = self.server, None
         if server is None:
             return

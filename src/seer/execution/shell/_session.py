@@ -117,12 +117,12 @@ class CliSession(Session):
         """An open terminal, by its id.
 
         Raises:
-            LookupError: None has this id.
+            LookupError: No open terminal has this id.
         """
         found = self._terminals.get(terminal_id)
         if found is None:
             known = ", ".join(self._terminals) or "none"
-            raise LookupError(f"no terminal {terminal_id!r}; open are: {known}")
+            raise LookupError(f"no terminal {terminal_id!r}; open terminals: {known}")
         return found
 
     # --- what every session does ----------------------------------------------------------------
@@ -139,7 +139,7 @@ class CliSession(Session):
     async def _run(self, execution: Execution) -> Status:
         capture = execution.capture
         if "\0" in execution.code:
-            capture.fail(ExecutionError(name="CommandFailed", message="a command has no NUL in it"))
+            capture.fail(ExecutionError(name="CommandFailed", message="the command has a NUL byte"))
             return "error"
         try:
             prepared = await self._machines.prepared()
@@ -177,7 +177,7 @@ class CliSession(Session):
     async def _send_interrupt(self, execution: Execution) -> None:
         process = self._processes.get(execution.result_id)
         if process is not None:
-            # `_run` notices too that the machine is gone, and reports it.
+            # `_run` also notices that the machine is gone, and reports it.
             with contextlib.suppress(SandboxLostError):
                 await process.signal(signal.SIGINT)
 

@@ -175,9 +175,9 @@ def _config(settings: Message, folder: Path) -> Config:
 def _headers(lab: Path) -> dict[str, str]:
     """What the browser may do with the page.
 
-    Only scripts of JupyterLab itself run, named by their hash if they are inline in the page, and
-    nothing is fetched from or sent to another address. JupyterLab checks its settings with
-    generated code, which needs `unsafe-eval`.
+    Only JupyterLab's own scripts run; those inline in the page are allowed by their hash. Nothing
+    is fetched from or sent to another address. JupyterLab checks its settings with generated code,
+    which needs `unsafe-eval`.
     """
     page = (lab / "static" / "index.html").read_text()
     inline = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
@@ -204,7 +204,7 @@ def _headers(lab: Path) -> dict[str, str]:
 
 
 def _write_preferences(folder: Path) -> None:
-    """Answer JupyterLab's first question to a person: whether to fetch news from a website."""
+    """Decline JupyterLab's news and updates, and disable extensions that run a kernel's output."""
     asked = folder / "settings" / "@jupyterlab" / "apputils-extension"
     asked.mkdir(parents=True)
     wanted = {"fetchNews": "false", "checkForUpdates": False}

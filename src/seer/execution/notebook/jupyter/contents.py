@@ -1,7 +1,7 @@
 """The server's view of the host's files: the session's notebook, which the controller reads.
 
-There is no folder behind it. No path lists, reads, writes, uploads, renames or downloads anything
-else.
+There is no folder behind it. Nothing else can be listed, read, written, uploaded, renamed or
+downloaded.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class NoCheckpoints(AsyncCheckpoints):
     """The notebook is saved all the time; there are no checkpoints of it."""
 
     async def list_checkpoints(self, path: str) -> list[Model]:
-        """None."""
+        """Always empty."""
         return []
 
     async def create_checkpoint(self, contents_mgr: object, path: str) -> Model:

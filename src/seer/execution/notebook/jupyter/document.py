@@ -18,7 +18,7 @@ async def read_document(app: ServerApp, path: str) -> Notebook:
 
 
 async def save_document(app: ServerApp, path: str) -> None:
-    """Save it now; Jupyter does so a moment after every change."""
+    """Save the notebook now; Jupyter itself saves it a moment after every change."""
     document = await _document(app, path)
     settings: Any = app.web_app.settings
     loader = _extension(app).file_loaders[settings["file_id_manager"].get_id(path)]
@@ -44,7 +44,7 @@ async def edit_document(app: ServerApp, path: str, edit: Edit) -> None:
     """Apply one of the agent's edits.
 
     Raises:
-        LookupError: The cell is not there any more.
+        LookupError: The cell no longer exists.
     """
     document = await _document(app, path)
     cells = document.ycells

@@ -39,7 +39,7 @@ class SessionSpecs(KernelSpecManager):
         """The session's kernel.
 
         Raises:
-            NoSuchKernel: Any other name was asked for.
+            NoSuchKernel: Another kernel is requested.
         """
         if kernel_name != KERNEL:
             raise NoSuchKernel(kernel_name)
@@ -93,7 +93,7 @@ class RelayKernelManager(ServerKernelManager):
 
 
 class RelayProvisioner(KernelProvisionerBase):
-    """Stands for the session's kernel."""
+    """Represents the session's kernel."""
 
     controller: ClassVar[ControllerPipe]
     _attached = False
@@ -137,7 +137,7 @@ class RelayProvisioner(KernelProvisionerBase):
         return manager.get_connection_info()
 
     async def cleanup(self, restart: bool = False) -> None:
-        """Nothing is left behind."""
+        """Do nothing, because nothing is left behind."""
         await asyncio.sleep(0)
 
     async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
