@@ -161,7 +161,7 @@ async def test_another_process_answers(calculator: MCPServer) -> None:
     with anyio.fail_after(60):
         async for event in run:
             if isinstance(event, ApprovalAsked):
-                with pytest.raises(RunControlError, match="waits for no approval"):
+                with pytest.raises(RunControlError, match="is not a call that waits for approval"):
                     await control("another")
                 await control(event.id)
             elif isinstance(event, ToolResult):

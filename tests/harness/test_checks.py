@@ -64,7 +64,7 @@ def test_an_endpoint_of_ones_own_needs_a_model_and_no_key(calculator: MCPServer)
 def test_openai_has_two_endpoints(calculator: MCPServer) -> None:
     with pytest.raises(ConfigError, match="openai:chat or openai:responses"):
         run_agent("x", {"c": calculator}, provider="openai:other")
-    with pytest.raises(ConfigError, match="takes nothing after a colon"):
+    with pytest.raises(ConfigError, match="takes no argument after a colon"):
         run_agent("x", {"c": calculator}, provider="gemini:other")
 
 

@@ -406,7 +406,7 @@ async def test_the_only_open_session_is_used_by_the_first_run_alone(
     open_sessions.append(FakeSession("lonely", calculator))
     event = await started(prompt="look", mcp_config={})
     assert event.session == "lonely-1"
-    assert "the agent gets those of the only open session, lonely" in caplog.text
+    assert "the agent gets the tools of the only open session, lonely" in caplog.text
 
     judge = await started(prompt="judge it", mcp_config={})
     assert (judge.session, judge.tools, judge.system_prompt) == (None, (), "")

@@ -62,7 +62,7 @@ async def test_a_chat_goes_back_and_forth_and_ends_with_exit(calculator: MCPServ
         assert part in text
     assert "scripted: 2 tools; /help for help" in text
     assert text.count("Escape or Ctrl-C interrupts") == 2
-    assert "there is no /nonsense" in text
+    assert "there is no command /nonsense" in text
     assert end is not None
     assert end.reason == "completed"
 

@@ -1,7 +1,7 @@
 """Agent providers: the base class, and how they are found by name.
 
-A provider drives one vendor's agent. It gets a request (plain data) and an `AgentContext`, its only
-access to tools and to the reporting of events. It knows nothing about MCP, records or limits.
+A provider drives one vendor's agent. It gets a request (plain data) and an `AgentContext`, through
+which it calls tools and reports events. It knows nothing about MCP, records or limits.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class AgentRequest:
     system_prompt: str
     task: str
     agent: str = ""
-    """The name of the agent that runs, in the form of `find_agent`: `scripted:steps.toml`."""
+    """The name of the agent that runs, as `find_agent` takes it: `scripted:steps.toml`."""
     base_url: str | None = None
     api_key: str | None = field(default=None, repr=False)
     builtin_tools: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ class AgentRequest:
 
 
 class Agent(ABC):
-    """An agent provider, which passes `seer.testing.agent_contract`."""
+    """An agent provider. Every provider must pass `seer.testing.agent_contract`."""
 
     name: str
     fork_of: tuple[str, int] | None = None
@@ -73,8 +73,8 @@ class Agent(ABC):
     async def run(self, request: AgentRequest, context: AgentContext) -> None:
         """Drive the agent until it has nothing more to do.
 
-        Failures of the vendor are reported with `context.fail`. Everything that was started is
-        ended before this returns or raises, also when it is cancelled.
+        It reports failures of the vendor with `context.fail`. It ends everything that it started
+        before it returns or raises, also when it is cancelled.
         """
 
     def model_name(self, request: AgentRequest) -> str | None:
@@ -82,7 +82,7 @@ class Agent(ABC):
         return request.model
 
     def in_place_of(self, provider: str | Agent) -> Agent:
-        """This agent, told which one it replaces (see `SEER_AGENT`)."""
+        """This agent, or a copy that knows which agent it replaces (see `SEER_AGENT`)."""
         return self
 
     def secrets(self, request: AgentRequest) -> tuple[str, ...]:
@@ -91,7 +91,7 @@ class Agent(ABC):
 
 
 def max_retries() -> int:
-    """How often a request that a vendor could not answer is sent again: `SEER_AGENT_RETRIES`, or 4.
+    """How often to retry a request that failed at the vendor: `SEER_AGENT_RETRIES`, or 4.
 
     Raises:
         ConfigError: The setting is not a whole number.
@@ -108,7 +108,7 @@ def require(agent: str, *, modules: Sequence[str], extra: str) -> None:
     """Check that packages are installed, without importing them, which can take seconds.
 
     Raises:
-        MissingExtraError: One is not; the message names the extra.
+        MissingExtraError: A package is missing; the message names the extra.
     """
     for name in modules:
         try:
@@ -132,7 +132,7 @@ _BUILTIN: dict[str, tuple[str, str]] = {
     "scripted": ("seer.harness.agents._scripted", "Scripted"),
 }
 _OF_RUNS = {"forked": "forked:RUN@TURN", "replay": "replay:RUN"}
-"""Agents that need a recorded run; commands choose them, so they are not offered."""
+"""Agents that need a recorded run. Commands choose them, so listings leave them out."""
 ENTRY_POINTS = "seer.agents"
 
 
@@ -166,7 +166,7 @@ def find_agent(name: str) -> Agent:
     if argument:
         from_argument = getattr(made, "from_argument", None)
         if from_argument is None:
-            raise ConfigError("provider", name, f"{base!r} takes nothing after a colon")
+            raise ConfigError("provider", name, f"{base!r} takes no argument after a colon")
         return from_argument(argument)
     return made()
 

@@ -98,8 +98,8 @@ class Approvals:
         typing = asyncio.create_task(self._ask_in_terminal(call)) if self._terminal else None
         if typing is None:
             logger.warning(
-                "the call of %s waits for approval: in `seer view --allow-control`, or by "
-                "AgentRun.approve(%r)",
+                "the call of %s waits for approval; approve it in `seer view --allow-control`, or "
+                "with AgentRun.approve(%r)",
                 call.name,
                 call.id,
             )
@@ -156,7 +156,7 @@ def read_policies(approve: Approve | None) -> dict[str, ApprovalPolicy]:
     """Policies by pattern, from the argument or from `SEER_APPROVE`.
 
     Raises:
-        ConfigError: One is not a policy.
+        ConfigError: A value is not a policy.
     """
     if asked := os.environ.get(VARIABLE):
         if approve is not None:
@@ -180,11 +180,11 @@ def parse_policies(field: str, text: str) -> dict[str, ApprovalPolicy]:
     """Policies by pattern, from `ask` or `python=ask,*=deny`.
 
     Args:
-        field: What the text was given as, for errors.
+        field: The name of the argument or variable that has the text, for errors.
         text: What to parse.
 
     Raises:
-        ConfigError: It names something that is not a policy.
+        ConfigError: The text is not a valid policy.
     """
     policies: dict[str, ApprovalPolicy] = {}
     for part in text.split(","):

@@ -86,7 +86,7 @@ class AgentContext:
         self.unfinished: ErrorEvent | None = None
         """The problem with the last answer, in a conversation that continues."""
         self.answer: AnswerFinished | None = None
-        """How the last answer to the present message ended, if the vendor says so."""
+        """How the last answer to the present message ended, if the vendor reports it."""
         self.limit: LimitReached | None = None
         self.last_text = ""
         self._spoke_in = 0
@@ -98,7 +98,7 @@ class AgentContext:
         self._report = report
         self._consumer_ready = consumer_ready
         self.interactive = interactive
-        """Whether a person answers each answer of the agent."""
+        """Whether the run waits for a person's message after each answer."""
         self.approvals = Approvals(policies, emit=self.emit, terminal=asks and not interactive)
         """Decides whether a call is made."""
         self._deltas = deltas
@@ -106,7 +106,7 @@ class AgentContext:
         self._seq = 0
         self._started = time.monotonic()
         self.takes_no_messages = ""
-        """Why the agent will take no more messages, if it knows that it will not."""
+        """Why the agent takes no more messages; empty while it may take some."""
         self._inbox: asyncio.Queue[str | None] = asyncio.Queue()
         self._listening = False
         self._conclude_turn: int | None = None
@@ -158,7 +158,7 @@ class AgentContext:
     async def call_tool(
         self, call_id: str, name: str, *, arguments: Mapping[str, Any], raw: object = None
     ) -> ToolOutcome:
-        """Report a call, run it, report its result."""
+        """Report a call, run it and report its result."""
         server = self._toolbox.server_of(name)
         self.emit(ToolCall(id=call_id, name=name, server=server, arguments=arguments, raw=raw))
         outcome = await self.run_tool(name, arguments, call_id=call_id)
@@ -228,7 +228,7 @@ class AgentContext:
             message: What happened and what to do.
             raw: The vendor's own error.
             retry_in: Seconds until the provider tries again; None if it does not, and the run ends.
-            log: Whether to log it too; not for an error that the program gets as an exception.
+            log: Whether to log the failure too; False if the program gets it as an exception.
         """
         message = self._redact(message)
         event = ErrorEvent(
@@ -315,7 +315,7 @@ class AgentContext:
         self._inbox.put_nowait(text)
 
     def interrupt(self) -> None:
-        """End the present exchange; the session and the conversation stay."""
+        """End the present exchange; the session and the conversation continue."""
         if self._exchange is not None:
             self._exchange.cancel()
 
@@ -402,7 +402,7 @@ class AgentContext:
         return self._conclude_turn is not None
 
     async def _bounded(self, work: Awaitable[T]) -> T | ToolOutcome:
-        """The result of a part of a call, or an outcome that says that a limit stopped it."""
+        """The result of `work`, or an outcome that says that a limit stopped it."""
         with anyio.CancelScope() as scope:
             self._tool_scopes.add(scope)
             try:

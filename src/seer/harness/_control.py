@@ -1,8 +1,8 @@
 """Other processes control a running run through a socket in the folder of its record.
 
-Only the user can open the folder and the socket, the peer's user is checked as well, and no jail
-sees it. A request is one line of JSON, and so is the answer. The requests are methods of
-`AgentRun`: stop, conclude, send a message, change limits, approve a tool call.
+Only the user can open the folder and the socket. The peer's user is checked as well, and no jail
+can see the socket. A request is one line of JSON, and so is the answer. The requests correspond to
+methods of `AgentRun`: stop, conclude, send a message, change limits, approve a tool call.
 """
 
 import asyncio
@@ -78,7 +78,7 @@ def control_run(
         action: `stop` ends it at once. `conclude` closes the tools and gives the agent a last turn.
             `message` sends `text` to the agent after its answer. `limits` changes the named limits.
             `approve` decides about a waiting tool call.
-        text: The message, or why a call is not approved.
+        text: The message, or the reason why a call is not approved.
         limits: Limits by the names of `Limits`; None lifts one.
         call: The id of the call.
         approved: Whether the call may be made.
@@ -88,11 +88,11 @@ def control_run(
         RunControlError: The run has ended, or does not answer.
     """
     if action == "message" and (not isinstance(text, str) or not text.strip()):
-        raise ConfigError("text", text, "must be the message, and not empty")
+        raise ConfigError("text", text, "must be a message that is not empty")
     if action == "limits" and not isinstance(limits, Mapping):
-        raise ConfigError("limits", limits, "must name limits")
+        raise ConfigError("limits", limits, "must map names of limits to values")
     if action == "approve" and (not isinstance(call, str) or approved not in {True, False}):
-        raise ConfigError("call", call, "must be the id of a call, and approved True or False")
+        raise ConfigError("call", call, "must be the id of a call; approved must be True or False")
     request = {
         "action": action,
         "text": text,
@@ -111,17 +111,17 @@ def control_run(
         if (folder / "run.json").is_file() and (status := Run(folder).status) != "running":
             raise RunControlError(f"run {folder.name} has ended ({status})") from error
         raise RunControlError(
-            f"the run {folder.name} cannot be reached; its process may hang: {error}"
+            f"could not reach run {folder.name}; its process may hang: {error}"
         ) from error
     if problem := reply.get("error"):
-        raise RunControlError(f"the run {folder.name} refuses: {problem}")
+        raise RunControlError(f"run {folder.name} refused the request: {problem}")
 
 
 def _handle(
     peer: socket.socket, line: bytes, act: Callable[[Mapping[str, Any]], None]
 ) -> dict[str, Any]:
     if peer_credentials(peer)[1] not in {os.getuid(), 0}:
-        return {"error": "only the user who runs it may change a run"}
+        return {"error": "only the user who started a run may control it"}
     try:
         request = json.loads(line)
         if not isinstance(request, dict):

@@ -1,4 +1,4 @@
-"""Why answers end: the vendors' words for it, and what an incomplete answer means for a run.
+"""Why answers end: the vendors' words for the reason, and what it means for a run.
 
 All vendors share one table, because their words do not collide.
 """
@@ -37,16 +37,16 @@ _ENDS: dict[str, AnswerEnd] = {word: end for end, words in _WORDS.items() for wo
 _PROBLEMS: dict[AnswerEnd, tuple[ErrorKind, str]] = {
     "length": ("incomplete", "the answer was cut off at the vendor's maximum of tokens"),
     "refused": ("refused", "the model, or the vendor's filter, refused to answer"),
-    "paused": ("incomplete", "the vendor paused the answer and did not go on with it"),
+    "paused": ("incomplete", "the vendor paused the answer and did not continue it"),
     "malformed_call": ("malformed", "the model made a tool call that cannot be read"),
-    "unfinished": ("incomplete", "the vendor's answer ended without saying why"),
-    "other": ("incomplete", "the vendor ended the answer for a reason that is not known here"),
+    "unfinished": ("incomplete", "the answer ended, and the vendor did not say why"),
+    "other": ("incomplete", "the vendor ended the answer for a reason that Seer does not know"),
 }
 _EMPTY: tuple[ErrorKind, str] = ("malformed", "the model gave an empty answer")
 
 
 def end_of(word: str | None) -> AnswerEnd:
-    """The meaning of a vendor's word; None if the vendor gave none."""
+    """The meaning of a vendor's word, which is None if the vendor gave no reason."""
     return _ENDS.get(word, "other") if word else "unfinished"
 
 

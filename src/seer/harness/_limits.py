@@ -1,4 +1,4 @@
-"""How much an agent may use, what that costs, and the meter that watches it.
+"""The limits of a run, the price of a model, and the meter that counts what a run uses.
 
 The meter only counts what happens and says which limit is reached. `AgentContext` closes the tools
 and ends the run.
@@ -29,7 +29,7 @@ class Limits:
     tokens: int | None = None
     """Input and output, over all turns."""
     cost_usd: float | None = None
-    """Needs a known price: that of the model, or `price=` of `run_agent`."""
+    """Needs a price, from the built-in price list or from `price=` of `run_agent`."""
     conclude_seconds: float = 120.0
     """How long the last turn may take before the agent is cut off."""
 
@@ -75,9 +75,9 @@ class Price:
     input: float
     output: float
     cache_read: float | None = None
-    """The input price, where not given."""
+    """None means the input price."""
     cache_write: float | None = None
-    """The input price, where not given."""
+    """None means the input price."""
 
     def cost(self, usage: Usage) -> float:
         """The cost of one answer."""
@@ -93,7 +93,7 @@ class Price:
 
 
 def cost_of(usage: Usage, model: str | None, vendor: str) -> float | None:
-    """The cost of one answer in US dollars, from a public price list; None if it has no price.
+    """The cost of one answer in US dollars, from a public price list; None if no price is known.
 
     The list comes with the package `genai-prices`; nothing is fetched.
 

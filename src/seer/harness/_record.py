@@ -46,13 +46,13 @@ class Recording:
         self._missing = ""
         self._tracing = Tracing()
         self.tool_calls = ToolCalls()
-        """Knows the run's tool calls by the tokens that calls of the gate have."""
+        """Maps the tokens that calls of the gate carry to the run's tool calls."""
         self._broken = False
         self._notebook: Path | None = None
         self._gates: list[Followed] = []
         self.folder: Path | None = None
         self.replayed: Run | None = None
-        """The run whose machine is replayed; its notebook is also this run's."""
+        """The run whose machine is replayed; its artifacts become artifacts of this run."""
 
     def open(
         self,
@@ -164,7 +164,7 @@ class Recording:
         """
         missing = "" if self._collector is None else await self._collector.stop()
         if running:
-            stuck = f"code could not be stopped, in session {running}"
+            stuck = f"could not stop the code of session {running}"
             missing = f"{missing}; {stuck}" if missing else stuck
         if missing:
             self._missing = missing
@@ -179,7 +179,7 @@ class Recording:
         return "" if self._broken else missing
 
     def _keep_files(self) -> None:
-        """Copy the notebook into the record, or what the replayed run has there."""
+        """Copy the notebook into the record, or the artifacts of the replayed run."""
         if self._record is None:
             return
         if self.replayed is not None:
@@ -249,7 +249,7 @@ def _own_name(session: SessionLike | None) -> str:
     program = Path(sys.argv[0] if sys.argv else "").absolute()
     folder = program.parent.name if program.suffix == ".py" else ""
     if folder in ("site-packages", "dist-packages"):
-        # The launcher of a notebook's kernel. Its current folder is that of the notebook.
+        # This is the launcher of a notebook's kernel, whose current folder is the notebook's.
         folder = Path.cwd().name
     return folder or (session.name if session is not None else "")
 

@@ -29,7 +29,7 @@ _used: set[str] = set()
 
 
 class SessionLike(Protocol):
-    """What the harness needs of a session."""
+    """What the harness needs from a session."""
 
     @property
     def session_id(self) -> str: ...
@@ -101,12 +101,12 @@ def choose_words(
     """Choose the system prompt and the first message.
 
     Raises:
-        ConfigError: Nothing was given to ask, or the first message was given twice.
+        ConfigError: There is nothing to ask, or `task` and `user_message` differ.
     """
     if isinstance(prompts, str):
         raise ConfigError("prompts", prompts, "must be a list of texts; put it in brackets")
     if task is not None and user_message is not None and task != user_message:
-        raise ConfigError("user_message", user_message, "says the same as task; give one of them")
+        raise ConfigError("user_message", user_message, "means the same as task; give only one")
     first = task if task is not None else user_message
     system: list[str] = []
     if first is None and not interactive:
@@ -147,8 +147,8 @@ def _once(texts: Sequence[str], session: SessionLike) -> list[str]:
 def _whole(text: str) -> str:
     """The text with lone surrogates decoded.
 
-    In a locale without UTF-8, Python uses them for bytes of arguments and file names. Vendors and
-    tool servers reject them.
+    In a locale without UTF-8, Python uses lone surrogates for bytes of arguments and file names.
+    Vendors and tool servers reject them.
     """
     try:
         return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
@@ -160,7 +160,7 @@ def given_servers(
     mcp_config: Mapping[str, Any] | None,
     mcp_servers: Sequence[Mapping[str, Any]] | Mapping[str, Any],
 ) -> list[Mapping[str, Any]]:
-    """All configurations of tool servers that were given and are not empty."""
+    """The given configurations of tool servers, without empty ones."""
     if isinstance(mcp_servers, Mapping):
         mcp_servers = [mcp_servers]
     return [part for part in (mcp_config or {}, *mcp_servers) if part]
@@ -201,8 +201,8 @@ def choose_session(
             "session", None, f"several sessions are open, so name one: session=...; open: {names}"
         )
     logger.warning(
-        "no tools were given: the agent gets those of the only open session, %s (%s); tools=False"
-        " gives it none",
+        "no tools were given: the agent gets the tools of the only open session, %s (%s); pass"
+        " tools=False to give it none",
         unused[0].name,
         unused[0].session_id,
     )
@@ -220,7 +220,7 @@ def merge_servers(
     """All tool servers. Tools of this process are called directly, without a server.
 
     Raises:
-        ConfigError: Two different servers have one name, or an entry is malformed.
+        ConfigError: Two different servers have the same name, or an entry is malformed.
         SandboxStateError: The session is closed.
         ToolServerError: A server's command does not exist.
     """
@@ -284,7 +284,7 @@ def _session_of(given: Sequence[Mapping[str, Any]]) -> SessionLike | None:
     found = [session for session in open_sessions() if _is_of(session, given)]
     if len(found) > 1:
         logger.warning(
-            "these tools are of several sessions; documents and record are those of the first: %s",
+            "these tools belong to several sessions; the prompt and the record use the first: %s",
             ", ".join(f"{session.name} ({session.session_id})" for session in found),
         )
     return found[0] if found else None

@@ -72,7 +72,7 @@ class EventQueue:
 
     The loops can be in different threads. The producer never blocks in `put`. With `drained`, it
     waits until the consumer asks for the next event. So a consumer that stops at a tool call still
-    prevents that call. There is one producer and one consumer. Made on the producing loop.
+    prevents that call. There is one producer and one consumer. The producer's loop creates it.
     """
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ class EventQueue:
         self._wake_consumer()
 
     def close(self) -> None:
-        """No more events will come."""
+        """Tell the consumer that no more events will come."""
         with self._lock:
             self._closed = True
         self._wake_consumer()
@@ -142,8 +142,8 @@ def _resolve(future: "asyncio.Future[None]") -> None:
 class AgentRun(AsyncIterator[Event]):
     """A run of an agent: an async iterator of events. Made by `run_agent`.
 
-    Nothing starts before the first event is requested. Leaving a loop over the run ends it, unless
-    it is interactive: that one continues with the next loop, and ends with `aclose()`.
+    Nothing starts before the first event is requested. Leaving a loop over the run ends the run. An
+    interactive run continues in the next loop instead, and ends with `aclose()`.
     """
 
     def __init__(
@@ -203,8 +203,8 @@ class AgentRun(AsyncIterator[Event]):
         except StopAsyncIteration:
             pass
         finally:
-            # Python closes this generator when its loop is left. The run itself lives on: its
-            # driver refers to it, and so may a name.
+            # Python closes this generator when the consumer leaves its loop. The run object stays
+            # alive, because its driver refers to it, so it must be ended here.
             if not self._interactive:
                 background_loop().call_soon_threadsafe(self._end)
 
@@ -252,7 +252,7 @@ class AgentRun(AsyncIterator[Event]):
         Args:
             call_id: The id of the call.
             approved: Whether it may be made.
-            reason: Why not; the agent is told.
+            reason: The reason for a refusal; the agent sees it.
         """
         self._with_context(
             lambda context: context.approvals.answer(call_id, approved=approved, reason=reason)
@@ -294,8 +294,8 @@ class AgentRun(AsyncIterator[Event]):
         finally:
             loop.call_soon_threadsafe(self._end)
             if not driver.done():
-                # A cancelled anyio scope would cancel this wait too, and the agent's end would be
-                # missed. `wait` does not cancel the driver when it is cancelled itself.
+                # Without the shield, a cancelled anyio scope would also cancel this wait, and the
+                # agent's end would be missed. `asyncio.wait` never cancels the driver.
                 with anyio.CancelScope(shield=True):
                     (ended,), _ = await asyncio.wait([asyncio.wrap_future(driver)])
                     if not ended.cancelled():
@@ -385,7 +385,7 @@ class AgentRun(AsyncIterator[Event]):
     async def _settle(self, reason: FinishReason, message: str) -> None:
         """Stop the agent's code, record its last calls, and report the end, even if a step fails.
 
-        The code comes first: calls that it makes after the record is settled are in the next run.
+        The code stops first, because the next run would record any calls that it makes later.
         """
         context = self._context
         try:
@@ -441,11 +441,11 @@ class AgentRun(AsyncIterator[Event]):
                 call = str(request.get("call"))
                 approved, reason = request.get("approved") is True, str(request.get("text") or "")
                 if not context.approvals.answer(call, approved=approved, reason=reason):
-                    raise ConfigError("call", call, "waits for no approval")
+                    raise ConfigError("call", call, "is not a call that waits for approval")
             case action, context:
                 if self._ended:
                     raise RunControlError("the run has ended")
-                reason = "unknown" if context is not None else "not possible before the agent works"
+                reason = "unknown" if context is not None else "not possible before the agent runs"
                 raise ConfigError("action", action, reason)
 
     async def _run_agent(self, context: AgentContext) -> None:
@@ -531,44 +531,47 @@ def run_agent(
     """Run an agent; iterate over the result to see what it does.
 
     Args:
-        prompt: The system prompt, or the first message where no `task` is given.
-        mcp_config: Tool servers by name, as agents' own configurations have them; also an
-            in-process server of the `mcp` package.
+        prompt: The system prompt, or the first message if there is no `task`.
+        mcp_config: Tool servers by name, in the form that agents' configurations use. A value can
+            also be an in-process server of the `mcp` package.
         provider: `claude`, `openai` (any compatible endpoint with `base_url`), `gemini`,
             `scripted:FILE`, `human`, `replay:RUN`, a plugin's name, or an `Agent`.
-        model: The vendor's model; its default where not given.
+        model: The vendor's model; by default, the provider chooses it.
         user_message: The same as `task`.
-        session: The session whose tools the agent gets. Where none is given, nor any tools, it is
-            the only open session, unless an earlier run has used that; the log says which.
+        session: The session whose tools the agent gets. Without a session and without tool servers,
+            it is the only open session, unless an earlier run has used it; the log says which.
         tools: False for an agent without any tools, such as a judge.
         task: The first message to the agent.
-        mcp_servers: More tool servers, each as `serve(..., expose_as="mcp")` gives them.
-        prompts: Texts to append to the system prompt, as `serve(..., expose_as="prompt")` gives.
+        mcp_servers: More tool servers, each as `serve(..., expose_as="mcp")` returns it.
+        prompts: Texts to append to the system prompt, as `serve(..., expose_as="prompt")` returns
+            them.
         limits: What the run may use.
-        base_url: The vendor's endpoint, where it is not the usual one.
-        api_key: The vendor's key; from the environment where not given.
-        price: What the model costs, where the built-in price list does not know it.
-        builtin_tools: Tools of the vendor's own (web search and the like) to allow, by name.
-        deltas: Whether to hand out `TextDelta` events too.
-        record: False for no record; a folder to keep records in; True for the usual one.
+        base_url: The vendor's endpoint, if it is not the default one.
+        api_key: The vendor's key; by default from the environment.
+        price: What the model costs, if the built-in price list does not have it.
+        builtin_tools: The vendor's own tools to allow, by name, such as web search.
+        deltas: Whether to also report `TextDelta` events.
+        record: True for a record in the default folder, another folder for records, or False for
+            no record.
         name: What the run is called in listings.
         history: Events of another run that this one continues.
         interactive: Whether to wait for `AgentRun.send` when the agent has answered.
         approve: Which tool calls are made: `"auto"` (all, the default), `"ask"` (a person decides,
             in this terminal or in the viewer), `"deny"`, a function that gets the `ToolCall` and
-            returns one of these or a bool, or such policies by pattern of tool names (`"py*"`,
-            `"server/*"`), of which the first that fits holds. Denials reach the agent as errors.
-        show: Whether to show tool calls and texts on standard error as they come; by default
-            where that is a terminal, unless `SEER_QUIET=1` is set.
-        substitute: Whether `SEER_AGENT`, with which sweeps, replays and forks name an agent,
-            replaces this one. False for an agent that is not studied, such as a judge.
+            returns one of these or a bool, or a mapping from patterns of tool names (`"py*"`,
+            `"server/*"`) to such policies; the first pattern that matches applies. Denials reach
+            the agent as errors.
+        show: Whether to show tool calls and texts on standard error as they come; by default, if
+            standard error is a terminal and `SEER_QUIET=1` is not set.
+        substitute: Whether the variable `SEER_AGENT` may replace this agent; sweeps, replays and
+            forks set it. False for an agent that is not under study, such as a judge.
 
     Raises:
         ConfigError: The arguments do not fit together.
         MissingExtraError: The vendor's SDK is not installed.
         SecretMissingError: The vendor's key is not set.
-        ToolServerError: A tool server cannot be started. Also while iterating.
-        HostResourceError: This host has no descriptors or no space left. While iterating.
+        ToolServerError: A tool server cannot be started. Iterating can raise it too.
+        HostResourceError: This host has no descriptors or no space left. Only iterating raises it.
     """
     chosen = choose_agent(provider, substitute=substitute)
     given = given_servers(mcp_config, mcp_servers)

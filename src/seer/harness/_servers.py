@@ -49,7 +49,7 @@ class ServerSpec:
     url: str = ""
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     recorded: bool = False
-    """Whether a recorded run answers its tools, so that it is not started."""
+    """Whether a recorded run answers its tool calls, so that it is not started."""
     ordered: bool = False
     """Whether its calls run one after another. This holds for sessions, because the second cell of
     an answer can need the first."""
@@ -139,7 +139,7 @@ class ServerConnection:
                 )
                 self._log = cast("TextIO", log)
                 with self._scope:
-                    # In a thread: the first time takes a second, and the loop has other runs.
+                    # In a thread: the first import takes a second, and the loop has other runs.
                     await asyncio.to_thread(load_sdk)
                     async with self._connect(self._log) as client:
                         self.client = client
@@ -185,14 +185,14 @@ class ServerConnection:
         said = ""
         if self._log is not None:
             self._log.flush()
-            # Its end, because a server can log without limit. Without moving the position, which
-            # the server's process shares, and without opening the file again, because there may be
-            # no free descriptor.
+            # Read only the end, because a server can log without limit. `pread` leaves the file
+            # position alone, which the server's process shares. Opening the file again could fail,
+            # because there may be no free descriptor.
             number = self._log.fileno()
             start = max(0, os.fstat(number).st_size - _TAIL)
             said = os.pread(number, _TAIL, start).decode("utf-8", "replace")
         tail = said.strip()[-2000:]
-        words = f"tool server {self.name!r}: {reason}" + (f"; it said:\n{tail}" if tail else "")
+        words = f"tool server {self.name!r}: {reason}" + (f"; last output:\n{tail}" if tail else "")
         self.dead = self.dead or words
         return self.dead
 
@@ -233,7 +233,7 @@ class LocalServer:
         """The code of calls that have ended. Code that takes longer than the agent wanted to wait
         goes on after its call."""
         self._cancelled: dict[str, Stop] = {}
-        """The code of calls that were cancelled, which interrupts it."""
+        """The code of calls that were cancelled. Cancelling a call interrupts its code."""
 
     @property
     def name(self) -> str:
@@ -277,10 +277,10 @@ class LocalServer:
             _cancel_once(task)
 
     async def stop_code(self, *, left: bool) -> list[str]:
-        """Stop the code of cancelled calls, and what others have left running if `left`.
+        """Stop the code of cancelled calls and, if `left`, code that other calls left running.
 
         Returns:
-            The names of what still runs.
+            The names of the executions that still run.
         """
         code = {**self._cancelled, **(self._left if left else {})}
         stops = {name: asyncio.create_task(stop()) for name, stop in code.items()}
@@ -318,7 +318,7 @@ class _RunContext:
         """Do nothing, because a run does not ask for progress."""
 
     def started(self, name: str, stop: Stop) -> None:
-        """Keep it for the end of the run."""
+        """Keep `stop` for the end of the run."""
         self.code[name] = stop
 
 
@@ -330,7 +330,7 @@ def _ready_future() -> asyncio.Future[None]:
 
 
 def _cancel_once(call: asyncio.Task[ToolOutput]) -> None:
-    """Cancel a call; a second time would end its wait for the code that it interrupts."""
+    """Cancel a call once: a second time would end its wait for the code that it interrupts."""
     if not call.cancelling():
         call.cancel()
 

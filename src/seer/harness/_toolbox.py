@@ -36,7 +36,7 @@ class ToolOutcome:
     is_error: bool = False
     structured: Any = None
     lost: str | None = None
-    """The name of the server, if it died during the call."""
+    """The name of the server, if it is dead."""
     diverged: bool = False
     """Whether a call of a replayed tool differs from the record."""
     seconds: float = 0.0
@@ -55,7 +55,7 @@ def _import_validator() -> None:
 
 
 class RecordedTools(Protocol):
-    """Answers tools from the record of a run."""
+    """Answers tool calls from the record of a run."""
 
     @property
     def tools(self) -> Sequence[ToolInfo]: ...
@@ -75,7 +75,7 @@ def offered_names(tools: Sequence[tuple[str, str]]) -> list[str]:
     """The names under which agents see tools; no two are equal.
 
     Args:
-        tools: The name of each tool's server, and its own.
+        tools: For each tool, the name of its server and its own name.
     """
     own = Counter(accepted_name(tool) for _, tool in tools)
     found: dict[str, None] = {}
@@ -152,7 +152,7 @@ class ToolBox:
             text = json.dumps(arguments, ensure_ascii=False)
             text.encode()
         except UnicodeEncodeError as error:
-            # It cannot be sent, and trying would end the connection.
+            # A lone surrogate cannot be sent, and trying would end the connection.
             half = error.object[error.start]
             return _failed(f"an argument holds a lone surrogate ({half!r}); send whole text")
         if isinstance(server, LocalServer):
@@ -160,13 +160,13 @@ class ToolBox:
         return await _call(server, tool, dict(arguments))
 
     async def stop_code(self, *, left: bool) -> str:
-        """Stop the code that calls have started. Always ends, and is safe under cancellation.
+        """Stop the code that calls have started. Always returns, and is safe under cancellation.
 
         Args:
-            left: Whether to stop code too that the agent has left running.
+            left: Whether to also stop code that the agent has left running.
 
         Returns:
-            What could not be stopped; empty if nothing runs.
+            The names of the executions that could not be stopped; empty if none is left.
         """
         local = [server for server in self._servers if isinstance(server, LocalServer)]
         running: list[str] = []

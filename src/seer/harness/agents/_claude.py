@@ -2,8 +2,8 @@
 
 The SDK runs the Claude CLI as a process, which gets nothing but the conversation. Its own tools are
 off, it reads no settings, and it runs in an empty folder with a private home and its own
-environment (`_confine`). This process serves it the tools of the run over its standard streams. So
-it needs no connection to a tool server, and every call passes the context.
+environment (`_confine`). This process serves the tools of the run to the CLI over its standard
+streams. So the CLI needs no connection to a tool server, and every call goes through the context.
 """
 
 from __future__ import annotations
@@ -236,7 +236,7 @@ class Conversation:
         return handle
 
     async def _claim(self, name: str, arguments: Mapping[str, Any]) -> _Pending | None:
-        """The model's call that belongs to this request; its event has been reported by then."""
+        """Wait for the model's call that this request of the CLI belongs to, and for its event."""
 
         def find() -> _Pending | None:
             calls = [call for call in self.pending if call.name == name]
@@ -245,8 +245,8 @@ class Conversation:
 
         with anyio.move_on_after(30):
             async with self.announced:
-                # The CLI asks before the answer has ended. Its usage can cross a limit, so it is
-                # counted first.
+                # The CLI requests tools before the answer has ended. The usage of the answer can
+                # cross a limit, so it is counted first.
                 while find() is None or not self.counted:
                     await self.announced.wait()
         call = find()
@@ -279,7 +279,8 @@ class Conversation:
     async def _follow(self, messages: AsyncIterator[Any]) -> bool:
         """Follow an answer; False if the CLI would continue after a refusal.
 
-        It would do so once, with its own words. For other vendors, a refusal is the end.
+        The CLI would continue once, with a prompt of its own. For other vendors, a refusal is the
+        end.
         """
         async for message in messages:
             await self.take(message)
@@ -447,7 +448,7 @@ class Conversation:
 
 
 def _starts(message: Any) -> bool:
-    """Whether the model is asked again."""
+    """Whether the message begins a new answer of the model."""
     return type(message).__name__ == "StreamEvent" and message.event.get("type") == "message_start"
 
 

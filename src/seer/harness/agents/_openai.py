@@ -43,7 +43,7 @@ class OpenAIAgent(PydanticAIAgent):
     def default_model(self, request: AgentRequest) -> str:
         """OpenAI's own default; other endpoints have none."""
         if _base_url(request) is not None:
-            raise ConfigError("model", None, "an endpoint of your own needs model=...")
+            raise ConfigError("model", None, "your endpoint has no default model; give model=...")
         return DEFAULT_MODEL
 
     def needs_key(self, request: AgentRequest) -> bool:

@@ -61,7 +61,7 @@ class PydanticAIAgent(Agent):
         """The model if the user named none.
 
         Raises:
-            ConfigError: There is no sensible one.
+            ConfigError: There is no sensible default.
         """
 
     @abstractmethod
@@ -178,7 +178,7 @@ class _Loop:
         return f"[{message.capitalize()}. Please answer again.]"
 
     async def _ask(self) -> "ModelResponse":
-        """One request to the model, repeated while the vendor's failure is temporary."""
+        """Ask the model once, and retry while the vendor's failure is temporary."""
         import tenacity
 
         most = max_retries() + 1
@@ -377,7 +377,7 @@ def _is_temporary(error: BaseException) -> bool:
 
 
 def _message_of(error: BaseException) -> str:
-    """The vendor's message, without its JSON form."""
+    """The vendor's message, without the JSON around it."""
     said = _message_in(getattr(error, "body", None))
     status = getattr(error, "status_code", None)
     if said:

@@ -82,7 +82,7 @@ class ReplayAgent(Agent):
         """Replay the run of this name or folder.
 
         Raises:
-            RunNotFoundError: There is none.
+            RunNotFoundError: There is no such run.
         """
         return cls(open_run(name), whole_program=True)
 
@@ -222,7 +222,7 @@ class _Assignments:
         Args:
             named: A run of the program.
             request: What the agent is asked.
-            play: Whether it is replayed now, so that the next equal request gets another one.
+            play: Whether the run is replayed now, so that the next equal request gets another run.
         """
         if request.run_id in self._given:
             return self._given[request.run_id]
@@ -259,7 +259,7 @@ def find_recorded(agent: Agent, request: AgentRequest) -> Run:
     """The recorded run that answers the tools of a request on a replayed machine.
 
     Raises:
-        RunNotFoundError: There is none.
+        RunNotFoundError: There is no such run.
     """
     if isinstance(agent, ReplayAgent):
         return agent.find(request, play=True)
@@ -267,7 +267,7 @@ def find_recorded(agent: Agent, request: AgentRequest) -> Run:
 
 
 class RecordedRun:
-    """Answers tools with the results of a recorded run; the first different call is an error.
+    """Answers tool calls with the results of a recorded run; a call that differs is an error.
 
     Calls must come in their recorded order. Only calls that overlapped may come in another order,
     because their order was chance.
@@ -328,7 +328,7 @@ class RecordedRun:
 def _as_it_was(result: ToolResult) -> ToolOutcome:
     content = result.content
     if content and isinstance(content[-1], TextBlock) and content[-1].text.endswith(_NOTICE):
-        # This run has its own limits.
+        # Drop the recorded notice, because this run has its own limits.
         content = content[:-1]
     return ToolOutcome(
         content=content,
@@ -393,7 +393,7 @@ async def play(events: Sequence[Event], context: AgentContext, *, differs: Diffe
     """Repeat the events of a recorded run.
 
     Args:
-        events: Of the recorded run.
+        events: The events of the recorded run.
         context: The context of the present run.
         differs: Called with a result that differs from the recorded one.
     """

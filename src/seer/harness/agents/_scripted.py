@@ -53,7 +53,7 @@ class Expect:
     """Compared with the structured result, or with the text if there is none."""
     matches: str | None = None
     error: bool | Literal["any"] = False
-    """Whether the tool must fail; `any`: it may."""
+    """Whether the tool must fail; `any` accepts both."""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Where a vendor's agent process runs: an empty folder, a private home, its own environment.
 
 The process finds no settings, instructions, plugins or keys of other services. Where bubblewrap
-works, it also runs in a jail with only the system's files and a network connection to only the
-vendor's endpoint. The folder is removed when the run ends.
+works, it also runs in a jail with only the system's files, and it can connect only to the vendor's
+endpoint. The folder is removed when the run ends.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Confinement:
     def said(self) -> str:
         """The process's last output, for an error message."""
         text = "\n".join(self._lines).strip()
-        return f"; it said:\n{text[-2000:]}" if text else ""
+        return f"; last output:\n{text[-2000:]}" if text else ""
 
 
 @asynccontextmanager
@@ -151,7 +151,7 @@ def _furnish(root: Path) -> Path:
 
 
 def _backend() -> Backend | None:
-    """The jail to use. Only namespaces can limit a process to one network connection."""
+    """The jail to use, or None. Only namespaces can limit a process to one connection."""
     try:
         return choose("bubblewrap", needs=frozenset({"proxy"}))
     except IsolationUnavailableError as error:
@@ -164,7 +164,7 @@ def _upstream() -> str | None:
 
 
 def _bare(root: Path, program: Path, *, env: Mapping[str, str]) -> Planner:
-    """A plan without a jail: only the environment and the folders are separate."""
+    """Plans without a jail: only the environment and the folders are separate."""
     passed = {name: os.environ[name] for name in (*_PASSED, *_PROXIES) if name in os.environ}
     folders = {"HOME": str(root / "home"), "TMPDIR": str(root / "tmp")}
 
@@ -179,7 +179,7 @@ def _bare(root: Path, program: Path, *, env: Mapping[str, str]) -> Planner:
 
 
 def _jailed(root: Path, program: Path, *, env: Mapping[str, str], backend: Backend) -> Planner:
-    """A plan with a jail whose only network connection leads to the endpoint."""
+    """Plans with a jail whose only network connection leads to the endpoint."""
     way_out = f"http://127.0.0.1:{PROXY_PORT}"
     mounts = (
         *interpreter_mounts(_PYTHON, backend),

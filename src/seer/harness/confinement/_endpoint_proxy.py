@@ -44,7 +44,7 @@ class EndpointProxy:
         self._server: asyncio.Server | None = None
         self._lines: set[asyncio.Task[None]] = set()
         self.refused: list[str] = []
-        """Other addresses that the process tried to reach, at most a hundred."""
+        """The other addresses that the process tried to reach, up to a hundred."""
 
     async def start(self, path: Path) -> None:
         """Listen at `path` for every user; the permissions of its folder limit the access."""
@@ -81,7 +81,7 @@ class EndpointProxy:
         if where not in self._allowed:
             if len(self.refused) < 100:
                 self.refused.append(f"{where[0]}:{where[1]}")
-            logger.warning("the agent's process was refused a way to %r, port %d", *where)
+            logger.warning("refused the agent's process a connection to %r, port %d", *where)
             writer.write(_REFUSAL)
             await writer.drain()
             return
@@ -105,11 +105,11 @@ class EndpointProxy:
             answer = await reader.readuntil(b"\r\n\r\n")
             if b" 200 " not in answer.partition(b"\r\n")[0]:
                 writer.close()
-                raise ConnectionRefusedError("the proxy in HTTPS_PROXY refused")
+                raise ConnectionRefusedError("the proxy in HTTPS_PROXY refused the connection")
         return reader, writer
 
     def _request(self, method: str, target: str, *, version: str, rest: bytes) -> bytes:
-        """The request in the endpoint's form, with `Connection: close`, so that no second one
+        """The request in the endpoint's form, with `Connection: close`, so that no second request
         follows."""
         if self._upstream is None:
             parts = urlsplit(target)

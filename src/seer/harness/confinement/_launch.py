@@ -1,4 +1,4 @@
-"""Starts a vendor's agent as the controller says (standard library only).
+"""Starts a vendor's agent as the controller instructs (standard library only).
 
 An SDK starts this script instead of the vendor's program. It asks the controller, over the socket
 in its folder, what to run, and becomes that program. So the program gets its own environment
@@ -14,7 +14,7 @@ import sys
 
 
 def main() -> None:
-    """Replace this process by the program that the controller names."""
+    """Replace this process with the program that the controller names."""
     folder = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120
     server = socket.socket(socket.AF_UNIX)
     os.chdir(folder)  # the path may be too long for a socket's address
@@ -36,7 +36,7 @@ def _receive(server: socket.socket) -> "tuple[bytes, list[int]]":
     while not data.endswith(b"\n"):
         part, extra, _, _ = server.recvmsg(1 << 16, socket.CMSG_SPACE(64 * fds.itemsize))
         if not part:
-            sys.exit("the controller has gone away")
+            sys.exit("the controller closed the connection")
         data += part
         for _, _, payload in extra:
             fds.frombytes(payload[: len(payload) - len(payload) % fds.itemsize])

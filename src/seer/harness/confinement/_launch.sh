@@ -1,4 +1,4 @@
 #!/bin/sh
-# What an SDK starts in place of a vendor's program; the rest is in launch.py.
+# An SDK starts this instead of a vendor's program; the rest is in launch.py.
 here=$(dirname "$0")
 exec "$here/python" -I -S "$here/launch.py" "$@"

@@ -66,7 +66,7 @@ def event_text(event: Event, *, length: int = 2000) -> EventText | None:
 
 
 def show(event: Event) -> None:
-    """Show an event of a run on standard error, so that a program's output stays its own."""
+    """Show an event of a run on standard error, which keeps it out of the program's output."""
     found = event_text(event, length=600)
     if found is not None and found.text:
         say(found.text, file=sys.stderr, style=found.style)

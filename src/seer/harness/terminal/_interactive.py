@@ -26,7 +26,7 @@ HELP = """\
 /cost        what was used so far
 /conclude    close the tools and let the agent have one last turn
 /exit        end the conversation (also exit, quit or Ctrl-D)
-Escape or Ctrl-C interrupts what the agent is doing; the conversation stays."""
+Escape or Ctrl-C interrupts what the agent is doing; the conversation continues."""
 
 
 class Chat:
@@ -106,7 +106,7 @@ class Chat:
         elif text == "/help":
             self._terminal.say(HELP)
         else:
-            self._terminal.say(f"there is no {text.split()[0]}\n{HELP}")
+            self._terminal.say(f"there is no command {text.split()[0]}\n{HELP}")
 
     def _show(self, event: Event) -> None:
         found = event_text(event)

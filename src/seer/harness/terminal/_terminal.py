@@ -35,7 +35,7 @@ class Terminal(ABC):
 
     @abstractmethod
     def watch(self, on_interrupt: Callable[[], None]) -> AbstractContextManager[None]:
-        """Report when the person wants the agent to stop, while the agent works."""
+        """While the agent works, call `on_interrupt` when the person wants it to stop."""
 
     @abstractmethod
     def complete(self, words: Sequence[str]) -> None:
@@ -136,7 +136,7 @@ class PromptTerminal(Terminal):
         self._line = lambda: visible(line())
 
     def watch(self, on_interrupt: Callable[[], None]) -> AbstractContextManager[None]:
-        """Escape and Ctrl-C interrupt."""
+        """Watch for Escape and Ctrl-C."""
         return _watch_keys(self._session.app.input, on_interrupt)
 
 
