@@ -17,7 +17,7 @@ class ClosableServer(abc.ABC):
         self._closers: list[Callable[[], Awaitable[None]]] = []
 
     def on_close(self, closer: Callable[[], Awaitable[None]]) -> None:
-        """Close something else together with the server, in the order given."""
+        """Call `closer` after the server is closed; closers run in the order of these calls."""
         self._closers.append(closer)
 
     async def close(self) -> None:

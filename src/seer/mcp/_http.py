@@ -107,14 +107,15 @@ class HttpServer(ClosableServer):
             return 404, f"there is nothing at this path; the server is at {PATH}"
         if not has_token(headers, self._token):
             return 401, "the token is missing or wrong; send it as 'Authorization: Bearer TOKEN'"
-        return (503, "the server is ending") if self._sessions is None else None
+        return (503, "the server is shutting down") if self._sessions is None else None
 
 
 class _Sessions:
-    """The clients' sessions. One ends when its client ends it, or soon after its client is gone.
+    """The clients' sessions. A session ends when its client ends it or disconnects.
 
-    A client that listens keeps a stream open, so the server sees when it goes. A client that does
-    not listen is invisible between two requests; its session ends after half an hour without one.
+    A client that listens keeps a stream open, so the server sees when it disconnects. A client that
+    does not listen is invisible between two requests; its session ends after half an hour without a
+    request.
     """
 
     def __init__(self, answer: ASGIApp) -> None:
@@ -159,7 +160,7 @@ class _Sessions:
         task.add_done_callback(self._ending.discard)
 
     async def _end(self, session: str) -> None:
-        """Do what the client's own DELETE would have done."""
+        """End a session as the client's own DELETE would."""
 
         async def receive() -> Message:
             return {"type": "http.request", "body": b"", "more_body": False}

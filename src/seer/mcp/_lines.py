@@ -1,8 +1,8 @@
 """Lines of JSON-RPC on a client's standard input and output, which its relay passes here.
 
-The SDK drops a line that it cannot parse, and then the client waits forever. So a line is parsed
-here: it is a message, or there is an answer that refuses it. This module knows nothing about MCP;
-the SDK checks methods and their parameters.
+The SDK drops a line that it cannot parse, and then the client waits forever. So this module parses
+each line first, and refuses an invalid one with an error. It knows nothing about MCP: the SDK
+checks methods and their parameters.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Refusal:
     """The id in the line, if it can be read."""
 
     def answer(self) -> bytes:
-        """The JSON-RPC error, as a line without its end."""
+        """The JSON-RPC error, as a line without its newline."""
         error = {"code": self.code, "message": self.reason}
         return json.dumps({"jsonrpc": "2.0", "id": self.request_id, "error": error}).encode()
 
@@ -74,7 +74,7 @@ class Pipes:
         greeting, fds, _, _ = socket.recv_fds(connection, 256, 2)
         try:
             if not greeting.startswith(b"1") or len(fds) != 2:
-                raise ValueError("a relay of another version")
+                raise ValueError("the relay has another version")
             for fd in fds:
                 mode = os.fstat(fd).st_mode
                 if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stat.S_ISCHR(mode)):
@@ -109,7 +109,7 @@ class Pipes:
         return cls(reader, read_transport, writer)
 
     async def read_line(self) -> bytes | Refusal:
-        """The next line; empty at the end; a refusal instead of a line that is too long."""
+        """The next line, empty at the end; for a line that is too long, a refusal."""
         try:
             return await self._reader.readuntil(b"\n")
         except asyncio.IncompleteReadError as error:
@@ -142,13 +142,13 @@ class Pipes:
         await self._writer.drain()
 
     def close(self) -> None:
-        """Close both."""
+        """Close both directions."""
         self._read_transport.close()
         self._writer.close()
 
 
 def parse_line(line: bytes) -> dict[str, Any] | Refusal:
-    """The message in one line, or why there is none."""
+    """The message in a line, or why the line is not a message."""
     try:
         value: object = json.loads(line)
         if _LONE_SURROGATE.search(line):
@@ -156,7 +156,7 @@ def parse_line(line: bytes) -> dict[str, Any] | Refusal:
     except (ValueError, RecursionError) as error:
         return Refusal(PARSE_ERROR, f"not JSON: {type(error).__name__}: {str(error)[:200]}")
     if isinstance(value, list):
-        return Refusal(INVALID_REQUEST, "batches are not part of MCP; send one message a line")
+        return Refusal(INVALID_REQUEST, "batches are not part of MCP; send one message per line")
     if not isinstance(value, dict):
         return Refusal(INVALID_REQUEST, f"a message is an object, not {type(value).__name__}")
     message = cast("dict[str, Any]", value)

@@ -48,8 +48,9 @@ async def open_loading_server(
 
     Args:
         name: What agents call the server.
-        known: The interface's schema when it was last served; lists its tools until it is loaded.
-        loading: Gives the interface.
+        known: The interface's schema when it was last served; it describes the tools until the
+            interface is loaded.
+        loading: Its result is the interface.
         list_timeout: As for `LoadingTools`.
     """
 
@@ -67,10 +68,11 @@ async def open_http_server(
 
     Args:
         name: What agents call the server.
-        known: The interface's schema when it was last served; lists its tools until it is loaded.
-        loading: Gives the interface.
+        known: The interface's schema when it was last served; it describes the tools until the
+            interface is loaded.
+        loading: Its result is the interface.
         port: Where to listen on loopback; 0 picks a free port.
-        token: What every request must carry.
+        token: The token that every request must carry.
 
     Raises:
         ConfigError: The port is in use.
@@ -85,7 +87,7 @@ async def open_http_server(
 
 
 async def _closing(opening: Awaitable[S], close: Closer) -> S:
-    """The server, which closes its tools too; they are closed now if it cannot be opened."""
+    """Open the server and let it close its tools; close them now if it cannot be opened."""
     try:
         server = await opening
     except BaseException:

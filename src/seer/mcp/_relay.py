@@ -1,7 +1,7 @@
 """The program that an agent starts as its MCP server. A copy of it is beside the server's socket.
 
 It passes its standard input and output to the process that owns the socket, and then only waits.
-The server itself runs there, so it starts at almost no cost, and calls are not relayed. The relay
+The server itself runs in that process, so the relay starts fast, and it relays no calls. The relay
 holds no secret: the permissions of the socket's folder and the peer's user decide who can connect.
 """
 

@@ -1,7 +1,7 @@
 """Serves a set of tools with the MCP SDK: to one client over its pipes, or to many over HTTP.
 
 Importing the SDK takes more than a second. Only this module imports it at the top, and `_sdk` loads
-this module when the first client connects, or before that on a thread of its own.
+this module in a thread, at the latest when the first client connects.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class _Server(Server[Any]):
     def create_initialization_options(
         self, notification_options: NotificationOptions | None = None, *args: Any, **options: Any
     ) -> InitializationOptions:
-        """See the SDK; its HTTP transport gives no options."""
+        """See the SDK; its HTTP transport passes no options."""
         changing = notification_options or NotificationOptions(tools_changed=True)
         return super().create_initialization_options(changing, *args, **options)
 
@@ -118,7 +118,7 @@ def _make_server(source: ToolSource, session: str, tasks: TaskGroup) -> Server[A
         context: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
         if params is not None and params.cursor is not None:
-            raise MCPError(INVALID_PARAMS, f"cursor={params.cursor!r:.100}: there is one page only")
+            raise MCPError(INVALID_PARAMS, f"cursor={params.cursor!r:.100}: there is only one page")
         try:
             tools = await source.listed()
         except SeerError as error:
@@ -245,10 +245,10 @@ def _message_of(line: bytes | Refusal) -> types.JSONRPCMessage | Refusal:
     except ValueError as error:
         given = found.get("id")
         request_id = given if isinstance(given, int | str) else None
-        return Refusal(INVALID_REQUEST, f"no message of JSON-RPC: {str(error)[:200]}", request_id)
+        return Refusal(INVALID_REQUEST, f"not a JSON-RPC message: {str(error)[:200]}", request_id)
 
 
 async def _write(pipes: Pipes, line: bytes) -> None:
-    # The end of the client's input shows that it is gone.
+    # Ignored, because the end of the client's input also shows that the client is gone.
     with contextlib.suppress(OSError):
         await pipes.write_line(line)

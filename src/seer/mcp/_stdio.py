@@ -89,7 +89,7 @@ class StdioServer(ClosableServer):
             async with asyncio.timeout(_HANDOVER_TIME):
                 pipes = await Pipes.take(connection)
         except (OSError, ValueError, TimeoutError) as error:
-            logger.warning("a client of %r brought no usable streams: %s", self._name, error)
+            logger.warning("refused a client of %r without usable streams: %s", self._name, error)
             with contextlib.suppress(OSError):
                 connection.send(b"standard input and output must be pipes")
             return
