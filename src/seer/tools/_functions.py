@@ -204,7 +204,7 @@ class FunctionTools:
                 said = f"{items} items so far" if items else ""
                 await context.report(time.monotonic() - start, said)
         if task.cancelled():
-            # Awaiting it would look like a cancellation of this call too, which gets no answer.
+            # Awaiting the task would look like a cancellation of this call, which gets no answer.
             return ToolOutput(text=f"{call_id} was cancelled", failed=True)
         return task.result()
 

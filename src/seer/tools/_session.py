@@ -14,7 +14,7 @@ from seer.execution._result import OutputPart
 from seer.tools._tool import Tool, ToolContext, ToolFailure, ToolOutput, typed_tool
 
 PATIENCE = 55.0
-"""Seconds; several clients give up after sixty."""
+"""The default wait of tools in seconds; several clients give up after sixty."""
 _KEEP_ALIVE = 1.0
 _PAUSE = 0.5
 """Seconds between two messages about output."""
@@ -28,7 +28,7 @@ class LastLine:
         self.news = asyncio.Event()
 
     def __call__(self, output: OutputPart) -> None:
-        """Take a piece of output."""
+        """Add a piece of output."""
         if isinstance(output, StreamText):
             self._last = (self._last + output.text)[-400:]
             self.news.set()
@@ -110,8 +110,8 @@ async def _wait_step(
 def render(result: ExecutionResult, *, failed: bool | None = None) -> ToolOutput:
     """A result as an agent sees it.
 
-    It has only text and images, because clients show a model nothing else if there is structured
-    content.
+    It has no structured content, because clients show a model nothing but structured content if
+    there is some.
     """
     cell = f"[cell {result.extra['cell_id']}]\n" if result.extra.get("cell_id") else ""
     if result.status in ("queued", "running"):

@@ -61,7 +61,7 @@ async def interface_tools(served: ServedInterface) -> tuple[InterfaceTools, Clos
     """The tools of a served interface, which are one caller and share its budget.
 
     Returns:
-        The tools, and what closes them.
+        The tools, and a function that closes them.
 
     Raises:
         GateError: The gate refuses to make a caller.
@@ -93,12 +93,13 @@ def loading_tools(
 
     Args:
         name: What agents call the server.
-        known: The interface's schema when it was last served; lists its tools until it is loaded.
-        loading: Gives the interface.
+        known: The interface's schema when it was last served; it describes the tools until the
+            interface is loaded.
+        loading: Its result is the interface.
         list_timeout: As for `LoadingTools`.
 
     Returns:
-        The tools, and what closes them.
+        The tools, and a function that closes them.
     """
     opened = AsyncExitStack()
 
@@ -118,7 +119,9 @@ def loading_tools(
 
 
 def save_for(session_id: str) -> Save:
-    """Keep files where the agent of this session can open them, or else in the user's folder.
+    """A function that keeps files where the agent of this session can open them.
+
+    Without such a session, or in a cli session, it keeps them under `./outputs/results`.
 
     Only the agent's own session gets the files, because another session may belong to another
     agent.

@@ -30,7 +30,7 @@ def shell_tools(session: CliSession) -> list[Tool]:
             result_id = await session.astart_job(command)
             return render(await session.aresult(result_id, wait=0.2))
         result = await run(session, partial(session.asubmit, command), wait, context)
-        # A command may well mean something else than failure by its exit code.
+        # A nonzero exit code does not always mean that a command failed.
         return render(result, failed=result.status == "died")
 
     async def list_jobs() -> ToolOutput:

@@ -102,11 +102,11 @@ class ToolSource(Protocol):
 
     @property
     def instructions(self) -> str:
-        """What agents are told about it."""
+        """The instructions that agents get for the server."""
         ...
 
     async def listed(self) -> ToolSet:
-        """The tools to list, as far as they are known; this returns soon."""
+        """The tools to list, as far as they are known. This returns soon."""
         ...
 
     async def ready(self) -> ToolSet:
@@ -129,14 +129,14 @@ class LoadingTools:
         *,
         list_timeout: float = 20.0,
     ) -> None:
-        """Offer them.
+        """Offer the tools.
 
         Args:
             name: What agents call the server.
-            known: The tools of the last time, for clients that ask while they load.
-            loading: Gives the tools. It runs as a task of the present loop, until `close`.
+            known: The tools as last loaded, for clients that ask for the list during loading.
+            loading: Its result is the tools. It runs as a task of the present loop, until `close`.
             list_timeout: Seconds after which a client that asks for the list gets an empty one.
-                Clients give a server about thirty to come up.
+                Clients wait about thirty seconds for a server to start.
         """
         self.name = name
         self._known = known
