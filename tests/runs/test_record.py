@@ -294,7 +294,7 @@ def test_runs_are_found_by_a_part_of_their_id(tmp_path: Path) -> None:
         RunRecord.create(tmp_path, run_id, meta={}).close("completed")
     assert open_run("bbbb2222", tmp_path).run_id.endswith("bbbb2222")
     assert open_run(tmp_path / "20260101-000000-aaaa1111").run_id.endswith("aaaa1111")
-    with pytest.raises(RunNotFoundError, match="fits several runs"):
+    with pytest.raises(RunNotFoundError, match="matches several runs"):
         open_run("20260101", tmp_path)
     with pytest.raises(RunNotFoundError, match="no run 'nope'"):
         open_run("nope", tmp_path)

@@ -47,7 +47,7 @@ class BlobStore:
         path = self.path(digest)
         if path.exists():
             return digest
-        # Not the parents: a run's folder that was removed must not come back with blobs alone.
+        # Do not make parents: a run's folder that was removed must not come back with only blobs.
         self._folder.mkdir(exist_ok=True)
         path.parent.mkdir(exist_ok=True)
         replace_file(path, data)
@@ -57,7 +57,7 @@ class BlobStore:
         """The content of a blob.
 
         Raises:
-            RecordError: It is missing, or not what its name says.
+            RecordError: It is missing, or its content does not match its name.
         """
         path = self.path(digest)
         try:

@@ -17,11 +17,12 @@ class GateCall:
     interface: str
     caller: str
     function: str
-    """Its name; `handle.fetch` for a fetch. Of a refused request that was neither: its path, or
-    nothing if it could not be read."""
+    """The name of the function; `handle.fetch` for a fetch. For any other refused request: its
+    path, or empty if the path could not be read."""
     arguments: str | None
-    """The JSON text of `[args, kwargs]`; None for a request that was refused before it was read,
-    and for a call that was lost with the interface's process if they were large or had arrays."""
+    """The JSON text of `[args, kwargs]`. None for a request that was refused before it was read,
+    and for a call that was lost with the interface's process and whose arguments were large or had
+    arrays."""
     handle: str = ""
     """The handle that was fetched; empty for calls of functions."""
     argument_buffers: tuple[str, ...] = ()
@@ -52,12 +53,12 @@ class GateCall:
     traceback: str = ""
     """The whole traceback, if the answer does not contain it."""
     tool_call: str = ""
-    """In a record: the id of the `ToolCall` event whose code made it; empty for calls of anything
-    else. In a line of a gate: the token of that tool call, as the caller gave it."""
+    """In a record: the id of the `ToolCall` event whose code made the call; empty if no tool call
+    did. In a line of a gate: the token of that tool call, as the caller sent it."""
 
     @property
     def is_call(self) -> bool:
-        """Whether it is a call or a fetch, and no other request that was refused."""
+        """Whether it is a call or a fetch; False for other requests, which were refused."""
         return bool(self.function) and not self.function.startswith("/")
 
     @property

@@ -67,7 +67,7 @@ class ChainWriter:
         data = f'{{"hash":"{digest}","body":{body}}}\n'.encode("ascii")
         written = 0
         try:
-            # A short write has no reason; the write of the rest fails with it.
+            # A short write reports no reason; writing the rest raises it.
             while written < len(data):
                 done = os.write(self._fd, data[written:])
                 if not done:
@@ -84,7 +84,7 @@ class ChainWriter:
         self.count += 1
 
     def close(self) -> None:
-        """Write through to the disk and close. Closing twice is harmless."""
+        """Flush to the disk and close. Closing twice is harmless."""
         if self._fd >= 0:
             os.fsync(self._fd)
             os.close(self._fd)
@@ -107,7 +107,7 @@ def read_chain(path: Path, *, verify: bool = True, start: int = 0) -> Iterator[L
 
     Args:
         path: The file.
-        verify: Whether to check the chain; only from the beginning on.
+        verify: Whether to check the chain. It is checked only if `start` is 0.
         start: Where to begin, in bytes: the `end` of a line. Lines are counted from there.
 
     Raises:

@@ -37,11 +37,11 @@ _COMPARED: Mapping[type[Event], tuple[str, ...]] = {
 }
 """The fields that are compared, by class of event; other events are not compared."""
 _SECONDS = re.compile(r"^(\[done in |\[(?:queued|running); |e\d+: \w+, )[0-9.]+ s\b", re.MULTILINE)
-"""How long code has run, in the results of a session's tools."""
+"""The run times in results of a session's tools."""
 
 
 def without_seconds(text: str) -> str:
-    """The text of a tool's result without how long code has run, which is never the same again."""
+    """The text of a tool's result without run times, which differ in every run."""
     return _SECONDS.sub(r"\1", text)
 
 
@@ -50,22 +50,22 @@ class Step:
     """One thing that was said or done."""
 
     position: int
-    """Which event of the record it is, from 0."""
+    """The index of the event in the record, from 0."""
     type: str
     fields: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two runs next to each other."""
+    """Where two runs diverge."""
 
     same: int
-    """How many steps are the same, from the start."""
+    """The number of equal steps from the start."""
     left: Step | None
-    """The first step of this run that differs; None if the run has no further step."""
+    """The first step of the left run that differs; None if the run has no further step."""
     right: Step | None
     calls: tuple[int, int]
-    """How many calls of the gate each made."""
+    """The number of gate calls in each run."""
 
     @property
     def equal(self) -> bool:

@@ -79,7 +79,7 @@ class Followed:
 
     gate: RecordedGate
     callers: Callable[[], Sequence[str]]
-    """The names of the run's own callers; asked at the beginning and at the end."""
+    """Returns the names of the run's own callers; called when the run begins and ends."""
     prefix: str = ""
     """The prefix of the callers that are the user's own script."""
 
@@ -99,7 +99,7 @@ class CallCollector:
         Args:
             record: Where they are written.
             on_call: Called with each call.
-            tool_calls: The run's tool calls, by the tokens that calls of the gate have.
+            tool_calls: The run's tool calls, by the tokens that calls of the gate carry.
         """
         self._record = record
         self._tool_calls = tool_calls or ToolCalls()
@@ -107,7 +107,7 @@ class CallCollector:
         self._followers: list[_Follower] = []
         self._weights: list[asyncio.Task[None]] = []
         self.failure: RecordError | None = None
-        """Why the record takes no more calls; None while it does."""
+        """Why the record takes no more calls; None while it takes them."""
 
     async def follow(self, gates: Sequence[Followed]) -> None:
         """Start following.
@@ -130,7 +130,7 @@ class CallCollector:
             )
             self._followers.append(follower)
             self._weights.append(asyncio.create_task(self._note_weights(item.gate, about)))
-        # All of them, also if one fails: each may have a follow that `stop` must end.
+        # Wait for all, even if one fails: each may have a follow that `stop` must end.
         begun = await asyncio.gather(
             *(follower.begin() for follower in self._followers), return_exceptions=True
         )
@@ -139,7 +139,7 @@ class CallCollector:
                 raise problem
 
     async def stop(self) -> str:
-        """Record the remaining calls, then stop. Always ends, and is safe under cancellation.
+        """Record the remaining calls, then stop. Always returns, and is safe under cancellation.
 
         Returns:
             Why calls are missing from the record; empty if none are.
@@ -209,7 +209,8 @@ class _Follower:
             found.append(f"calls had not ended {OUTSTANDING:g} s after the run: {names}")
         if self._lost_before:
             found.append(
-                f"{self._lost_before} calls were made before the gate knew that they belong here"
+                f"{self._lost_before} calls were made before the gate knew that they belong to the"
+                " run"
             )
         if self._left_out:
             found.append(
@@ -224,8 +225,8 @@ class _Follower:
         """Ask the gate to record the run's calls, and start to read them."""
         opening = self._gate.follow(self._callers(), prefix=self._followed.prefix)
         self._opening = asyncio.ensure_future(opening)
-        # A run that is cancelled meanwhile does not cancel this: only the answer says which follow
-        # has to be ended.
+        # Cancelling the run does not cancel this request, because only its answer says which follow
+        # must be ended.
         await asyncio.wait([self._opening])
         try:
             follow = self._follow = self._opening.result()
@@ -243,8 +244,8 @@ class _Follower:
         if follow.dropped:
             logger.warning(
                 "%d calls of %r were made before this run began and are not in its record: a gate "
-                "holds only the last calls that no run follows. A replay of the whole program will "
-                "miss them.",
+                "keeps only the latest of the calls that no run follows. A replay of the whole "
+                "program will miss them.",
                 follow.dropped,
                 self._gate.name,
             )
@@ -262,13 +263,13 @@ class _Follower:
             return
         follow, task = self._opening.result(), self._task
         if task is None:
-            # It was cancelled while it began. The gate may have given it earlier calls already.
+            # `begin` was cancelled. The gate may already have moved earlier calls to this follow.
             self._follow = follow
             task = self._task = asyncio.create_task(self._run(follow))
         try:
             await self._take_rest(follow)
         except TimeoutError:
-            self._fail(f"the gate gave nothing for {STALLED:g} s")
+            self._fail(f"the gate sent nothing for {STALLED:g} s")
         except SandboxPausedError as error:
             self._fail(f"the last calls cannot be read: {error}")
         except (SeerError, OSError) as error:
@@ -332,7 +333,7 @@ class _Follower:
     async def _take_all(self, follow: Follow) -> None:
         async for batch in follow.batches():
             for after, line in batch:
-                # A batch that was interrupted comes again.
+                # The gate sends an interrupted batch again.
                 if after > self._seen:
                     await self._take(follow, line)
                     self._seen = after
@@ -353,14 +354,14 @@ class _Follower:
         if isinstance(result, dict):
             self._left_out += int(cast("dict[str, Any]", result).get("left_out", 0))
         call = GateCall.from_gate(self._gate.name, line, model=self._model)
-        # What a script says is not about this run's agent.
+        # A script's calls belong to no tool call of this run, even if they name one.
         named = "" if self._is_script(call.caller) else self._tool_calls.named(call.tool_call)
         call = replace(call, tool_call=named)
         self._record.call(call.to_json())
         self._on_call(call)
 
     async def _keep(self, follow: Follow, item: Mapping[str, Any]) -> str:
-        """Put an array into the record; returns its hash, which differs if a secret was removed."""
+        """Put an array into the record; returns its hash, which changes if a secret is removed."""
         digest: str = item["sha256"]
         if digest not in self._kept and "file" in item:
             data = await follow.read(item["file"])

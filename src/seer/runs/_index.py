@@ -82,7 +82,7 @@ class RunSummary:
 
     @property
     def seconds(self) -> float | None:
-        """How long it took."""
+        """How long the run took; None until it has ended."""
         return None if self.ended is None else self.ended - self.created
 
 
@@ -104,7 +104,7 @@ class RunFilter:
     provider: str | None = None
     model: str | None = None
     name: str | None = None
-    """The whole name, or its beginning with `*` at the end."""
+    """The whole name, or its beginning followed by `*`."""
     since: float | None = None
     until: float | None = None
     search: str | None = None
@@ -117,9 +117,9 @@ class RunPage:
 
     runs: list[RunSummary]
     total: int
-    """How many fit, on all pages."""
+    """The number of matching runs on all pages."""
     choices: dict[str, list[str]]
-    """The values that occur among all runs: of `status`, `provider` and `model`."""
+    """The values of `status`, `provider` and `model` that occur among all runs."""
 
 
 class RunIndex:
@@ -140,7 +140,7 @@ class RunIndex:
         limit: int = 50,
         offset: int = 0,
     ) -> list[RunSummary]:
-        """Runs that fit, one page of them.
+        """One page of the matching runs.
 
         Raises:
             ConfigError: `order` is not a column to order by.
@@ -159,7 +159,7 @@ class RunIndex:
         limit: int = 50,
         offset: int = 0,
     ) -> "RunPage":
-        """One page, the number of all matching runs, and the values to filter by, from one query.
+        """One page, the number of all matching runs, and the values to filter by.
 
         Raises:
             ConfigError: `order` is not a column to order by.
@@ -182,7 +182,7 @@ class RunIndex:
         return RunPage(runs=rows, total=total, choices=choices)
 
     def count(self, where: RunFilter | None = None) -> int:
-        """How many runs fit."""
+        """The number of matching runs."""
         clause, values = _where(where or RunFilter())
         with self._fresh() as db:
             return int(db.execute(f"SELECT count(*) FROM runs {clause}", values).fetchone()[0])
@@ -214,7 +214,7 @@ class RunIndex:
             return self._apart(error)
 
     def _apart(self, error: Exception) -> sqlite3.Connection:
-        """An index in memory, where the file is busy or the folder cannot be written to."""
+        """An index in memory, because the file is busy or the folder cannot be written to."""
         logger.info("%s cannot be used, so all runs are read: %s", self.root / FILE, error)
         db = _make(":memory:")
         try:
@@ -248,7 +248,7 @@ def _select(
 
 
 def _is_damaged(error: sqlite3.DatabaseError) -> bool:
-    """Whether the file is damaged or not an index, and not just busy, read-only or out of space."""
+    """Whether the file is damaged or not an index, rather than busy, read-only or out of space."""
     # The lower byte is the kind of error; the others are details.
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
     if code == sqlite3.SQLITE_ERROR:
@@ -304,7 +304,7 @@ def _update(db: sqlite3.Connection, root: Path) -> None:
     present = dict(_stamps(root))
     changed = [run_id for run_id, stamp in present.items() if known.get(run_id) != stamp]
     gone = [run_id for run_id in known if run_id not in present]
-    # The process of a run that was running may have ended since.
+    # The process of a run that is indexed as running may have ended.
     running = {row[0] for row in db.execute("SELECT run_id FROM runs WHERE status = 'running'")}
     changed += [run_id for run_id in running if known.get(run_id) == present.get(run_id)]
     if not changed and not gone:

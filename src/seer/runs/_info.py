@@ -20,7 +20,7 @@ Status = Literal["running", "completed", "limit", "cancelled", "error", "crashed
 
 @dataclass(frozen=True, kw_only=True)
 class Writer:
-    """The process that writes a record, precisely enough to tell later whether it still runs."""
+    """The process that writes a record, identified so that a reader can check if it still runs."""
 
     pid: int = 0
     start: int | None = None
@@ -76,17 +76,17 @@ class RunInfo:
     replay_of: str | None = None
     """The folder of the run that this one repeats."""
     fork_of: tuple[str, int] | None = None
-    """The id of the run that this one goes on from, and the last turn that it takes over."""
+    """The id of the run that this one continues, and the last turn that it takes over."""
     jail: Mapping[str, Any] = field(default_factory=dict[str, Any])
     callers: Mapping[str, str] = field(default_factory=dict[str, str])
     """The name of the session as a caller of each interface."""
 
     notebook: str | None = None
-    """Where the notebook is while the run goes on; its last state is an artifact."""
+    """Where the notebook is during the run; its last state is an artifact."""
     interfaces: Mapping[str, Mapping[str, Any]] = field(
         default_factory=dict[str, Mapping[str, Any]]
     )
-    """What each interface was: its schema, the hash of its source, its models."""
+    """For each interface: its schema, the hash of its source, its models."""
     calls_before: Mapping[str, int] = field(default_factory=dict[str, int])
     """How many calls of each interface were made before the run, and are not in its record."""
     ended: float | None = None
@@ -137,7 +137,7 @@ class RunInfo:
 
     @property
     def lineage(self) -> str:
-        """What the run repeats or goes on from, in words; empty for most runs."""
+        """What the run repeats or continues, in words; empty for most runs."""
         if self.fork_of is not None:
             run_id, turn = self.fork_of
             return f"fork of {run_id.rpartition('-')[2]} at turn {turn}"

@@ -27,7 +27,7 @@ class Run:
         self.run_id = folder.name
         self._blobs = BlobStore(folder / "blobs")
         self._times: tuple[int, ToolCallTimes] | None = None
-        """The times of the tool calls, and how long the file was that they were read from."""
+        """The length of the events file when it was last read, and the times of its tool calls."""
 
     def __repr__(self) -> str:
         return f"<Run {self.run_id}: {self.info.describe()}>"
@@ -115,8 +115,8 @@ class Run:
         """The events or calls as they are on disk, each with the offset where the next begins.
 
         For readers that follow a run or page through it. Large texts and binary values are
-        references, `{"$blob": digest, "bytes": n}`, and other keys that begin with `$` have one
-        `$` more than the value has. The chain is not checked.
+        references, `{"$blob": digest, "bytes": n}`. Any other key that begins with `$` is written
+        with one `$` more. The chain is not checked.
 
         Raises:
             RecordError: A line cannot be read.
@@ -145,7 +145,7 @@ class Run:
         writer = self.info.writer
         if writer.start is None:
             return [self]
-        # Most files of the folder need not even be parsed.
+        # This search avoids parsing most files of the folder.
         mark = json.dumps(writer.start).encode()
         found: dict[str, Run] = {self.run_id: self}
         for path in self.folder.parent.glob("*/run.json"):
@@ -213,7 +213,7 @@ class Run:
 def open_run(name: str | Path, root: Path | str | None = None) -> Run:
     """Open a run by its folder, its id, or the beginning or end of its id.
 
-    The last part of an id is its short id, of which the beginning is enough too.
+    The last part of an id is its short id; the beginning of the short id is enough too.
 
     Raises:
         RunNotFoundError: No run matches, or several do.
@@ -229,7 +229,7 @@ def open_run(name: str | Path, root: Path | str | None = None) -> Run:
     if len(fitting) == 1:
         return Run(where / fitting[0])
     if fitting:
-        raise RunNotFoundError(f"{text!r} fits several runs: {', '.join(fitting[:10])}")
+        raise RunNotFoundError(f"{text!r} matches several runs: {', '.join(fitting[:10])}")
     raise RunNotFoundError(f"no run {text!r} in {where}; `seer runs list` lists them")
 
 
@@ -239,7 +239,7 @@ def _fits(text: str, run_id: str) -> bool:
 
 
 def _frame(rows: Iterator[dict[str, Any]], *, like: Iterable[str]) -> Any:
-    """The rows as a table; one without rows has the columns of `like`."""
+    """The rows as a table; a table without rows has the columns of `like`."""
     try:
         pandas: Any = importlib.import_module("pandas")
     except ImportError as error:

@@ -197,8 +197,8 @@ class RunRecord:
         if isinstance(content, bytes):
             return scrub_bytes(content, self._redactor)
         try:
-            # A notebook. Its texts are searched one by one, because a search of the whole file
-            # misses pictures and outputs in pieces.
+            # The texts of a notebook are searched one by one, because a search of the whole file
+            # misses secrets in pictures and in outputs that are split into pieces.
             parsed = json.loads(content)
             clean = scrub(parsed, self._redactor)
         except (ValueError, RecursionError):
@@ -297,7 +297,7 @@ _NAMED = (
 
 @functools.cache
 def package_versions() -> dict[str, str]:
-    """The versions of Seer, and of the packages above that are installed beside it."""
+    """The versions of Seer and of the packages in `_NAMED` that are installed."""
     # Imported late, because this import is slow.
     from importlib.metadata import PackageNotFoundError, version
 

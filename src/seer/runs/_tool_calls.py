@@ -1,7 +1,7 @@
 """Which tool call of an agent made a call of the gate.
 
-A gate call names its tool call by a token (`ToolCalls`). Records of older versions of Seer do not
-say it, so there the times decide (`ToolCallTimes`).
+A gate call names its tool call by a token (`ToolCalls`). Records of older versions of Seer have no
+tokens, so their calls are matched by time (`ToolCallTimes`).
 """
 
 import secrets
@@ -14,7 +14,7 @@ _CLOCKS = 0.05
 
 
 class ToolCalls:
-    """The tool calls of one run, by the tokens that calls of the gate name them by."""
+    """The tool calls of one run, by the tokens with which calls of the gate name them."""
 
     def __init__(self) -> None:
         self._ids: dict[str, str] = {}
@@ -27,9 +27,9 @@ class ToolCalls:
         return token
 
     def named(self, token: str) -> str:
-        """The id of the tool call that a gate call names; empty if it is none of this run's.
+        """The id of the tool call with this token; empty if this run has none.
 
-        Code of the agent can name any of which it has seen the token, and make up tokens.
+        A token proves nothing: the agent's code can use any token that it has seen.
         """
         return self._ids.get(token, "")
 
@@ -53,7 +53,7 @@ class ToolCallTimes:
             (start, ended.get(key, float("inf")), key, name) for key, (start, name) in began.items()
         )
         self._open_until: list[float] = []
-        """For each tool call: when the last of it and those before it ended."""
+        """For each tool call: the latest end among it and the calls before it."""
         latest = 0.0
         for _, end, _, _ in self._tools:
             latest = max(latest, end)

@@ -1,7 +1,7 @@
 """Arrays of a run's calls as `.npy` files, for numpy and other readers.
 
-In the record, an array is raw memory in a file named by its hash, and its line has the dtype and
-shape. So each array is written unchanged, and once even if it occurs often.
+The record keeps an array as raw memory in a file named by its hash, and its dtype and shape in the
+line of the call. The export writes one file for each occurrence of an array, with its exact values.
 """
 
 import io

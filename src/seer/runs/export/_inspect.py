@@ -67,7 +67,7 @@ try:
     from inspect_ai.tool import ToolCall, ToolCallError, ToolInfo, ToolParam, ToolParams
 except ModuleNotFoundError as error:
     raise MissingExtraError(
-        f"logs of Inspect are written by its own package, which is not installed ({error}); "
+        f"Inspect logs are written by Inspect's own package, which is not installed ({error}); "
         "run: pip install 'seer-interp[inspect]'"
     ) from error
 
@@ -118,7 +118,7 @@ def export_inspect(runs: Run | Sequence[Run], target: Path | str) -> list[Path]:
         The files that were written, in the order of the runs.
 
     Raises:
-        ConfigError: The target is neither.
+        ConfigError: The target is neither a folder nor such a file.
         MissingExtraError: The extra `inspect` is not installed.
         RecordError: A record cannot be read.
     """
@@ -205,7 +205,7 @@ class _Transcript:
     """Seer's events as Inspect's messages and events.
 
     An answer of the model is one message and one model event, made where the answer begins. A tool
-    call is a span beside its tool event, and contains what happens during the call.
+    call is a tool event and a span, which contains what happens during the call.
     """
 
     def __init__(self, info: RunInfo, events: Sequence[seer_events.Event]) -> None:
@@ -356,7 +356,7 @@ class _Transcript:
         self._add(event.time, limit)
 
     def _add_message(self, message: ChatMessage) -> None:
-        # The same record gives the same log. Data frames over many logs use these ids.
+        # Data frames over many logs use these ids, so the same record must give the same ids.
         message.id = f"{self._run_id}-message-{len(self.messages)}"
         self.messages.append(message)
 

@@ -3,7 +3,7 @@
 Nothing is traced unless the program has configured OpenTelemetry. Without its API, nothing is
 imported; without a provider, the API's spans cost almost nothing. Names and attributes follow
 OpenTelemetry's conventions for generative AI. Prompts, answers and arguments are in the record.
-They are in spans only if the variable of these conventions asks for them.
+They are in spans only if the environment variable of these conventions (`CONTENT`) asks for them.
 """
 
 import json
@@ -86,7 +86,7 @@ class Tracing:
         self._redact = Redactor().redact
 
     def event(self, event: Event) -> None:
-        """Take one event."""
+        """Add one event."""
         if self._tracer is None:
             return
         now = _nanoseconds(event.time)
@@ -110,7 +110,7 @@ class Tracing:
         self._quiet_since = now
 
     def call(self, call: GateCall) -> None:
-        """Take one gate call; its span belongs to the tool call that made it."""
+        """Add one gate call; its span belongs to the tool call that made it."""
         if self._tracer is None or self._run is None:
             return
         from opentelemetry.trace import SpanKind, set_span_in_context

@@ -1,4 +1,4 @@
-"""A gate that answers from a record: the wire of `seer.rpc` without interface, model or GPU.
+"""A gate that answers from a record: the protocol of `seer.rpc` without interface, model or GPU.
 
 It serves the control socket that a controller expects, and a socket per caller. A thread serves
 each connection. Requests are hostile, so the live gate's strict parser reads them.
@@ -79,8 +79,8 @@ class ReplayGate:
         name: The interface.
         schema: Its schema, in JSON form.
         calls: Its recorded calls.
-        read_blob: Gives the content of a recorded array.
-        host_path: Gives the path on this host of a socket in the machine.
+        read_blob: Returns the content of a recorded array.
+        host_path: Returns the path on this host of a socket in the machine.
         live: The live gate, for a replay that may continue past the record.
     """
 
@@ -140,7 +140,7 @@ class ReplayGate:
         """An array of a call that was answered.
 
         Raises:
-            RecordError: There is none of this hash.
+            RecordError: No array has this hash.
         """
         found = self._live_blobs.get(sha256)
         return self._read_blob(sha256) if found is None else found
@@ -242,7 +242,7 @@ class ReplayGate:
         self._log_call(replace(recorded, caller=caller, time=now, tool_call=tool_call))
         answer = self.render(recorded)
         if recorded.lost and tape.has_again(recorded):
-            # As when the process ended: the client sends it again, and is told then.
+            # As when the process ended: the connection closes, and a retry gets `answer`.
             self._kept[caller, asked.request.call] = answer
             raise ConnectionAbortedError("this call was lost with the interface")
         return answer
@@ -291,7 +291,7 @@ class ReplayGate:
             self._logged.notify_all()
 
     def _follow(self, identifier: str, asked: Mapping[str, Any]) -> bytes:
-        """Follow the calls of some callers; those that nobody has followed yet come first."""
+        """Follow the calls of some callers; earlier calls that no follow has taken come first."""
         with self._logged:
             new = Follow(identifier or f"follow-{len(self._lines)}", (), "")
             follow = self._follows.setdefault(new.id, new)

@@ -45,7 +45,7 @@ class Takeover:
         self._gates: list[ReplayGate] = []
 
     def add_gate(self, gate: ReplayGate) -> None:
-        """Note a gate whose calls are repeated when the live side takes over."""
+        """Add a gate whose calls are repeated when the live side takes over."""
         self._gates.append(gate)
 
     def add_caller(self, interface: str, caller: str, real: Path) -> None:
@@ -86,7 +86,8 @@ class Takeover:
         played: list[tuple[GateCall, str, ReplayGate]] = []
         for gate in self._gates:
             made = [(c, caller) for caller, t in gate.tapes.given().items() for c in t.played]
-            # What was done before the process ended is gone. A copy's end costs only its callers.
+            # The end of the interface's process discards the effects of earlier calls. The end of a
+            # copy does so only for the callers of that copy.
             ends = [call.time for call, _ in made if call.lost and not call.copy]
             played += [
                 (call, caller, gate)

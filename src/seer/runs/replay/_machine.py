@@ -79,7 +79,7 @@ class ReplayMachine(Machine):
         """Start a recorded gate.
 
         Raises:
-            SandboxStateError: The command is another one: a replay runs nothing.
+            SandboxStateError: The command does not start a gate; a replay runs nothing else.
         """
         self._check()
         if list(argv[1:3]) != ["-m", "seer.rpc.server"] or len(argv) != 4:
@@ -191,7 +191,7 @@ class ReplayMachine(Machine):
 
 
 class _GateProcess(Process):
-    """Stands for the gate's server process; a replayed gate answers instead."""
+    """Represents the gate's server process; a replayed gate answers instead."""
 
     def __init__(self, gate: ReplayGate) -> None:
         self._gate = gate
@@ -245,7 +245,7 @@ async def _gate_is_gone() -> SandboxLostError:
 
 @contextmanager
 def _as_remote(path: str) -> Generator[None, None, None]:
-    """Errors of the host's files as errors of the machine's."""
+    """Turn errors of the host's files into errors of the machine's files."""
     try:
         yield
     except RemoteFileError:

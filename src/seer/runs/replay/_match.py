@@ -37,8 +37,8 @@ class CallerTape:
         """The recorded call that answers this one.
 
         Raises:
-            ReplayDivergenceError: There is none, and the message shows both side by side; or the
-                record has only a part of its answer.
+            ReplayDivergenceError: No recorded call matches, and the message shows both; or the
+                record has only a part of the answer.
         """
         key = call_key(function, arguments, buffers, handle=handle)
         with self._lock:
@@ -80,7 +80,7 @@ class CallerTape:
         )
 
     def has_again(self, lost: GateCall) -> bool:
-        """Whether a lost call was made again, as clients do with calls of idempotent functions."""
+        """Whether the record has a retry of a lost call; clients retry idempotent functions."""
         with self._lock:
             return any(
                 call.function == lost.function
@@ -153,6 +153,6 @@ def show(function: str, arguments: str, buffers: Sequence[str]) -> str:
 
 def ordinal(caller: str) -> str | None:
     """The position of a caller among its gate's callers; None if its name has no number."""
-    # The rest of the name distinguishes this controller's callers from an earlier one's.
+    # The suffix distinguishes this controller's callers from those of an earlier controller.
     found = re.search(r"-(\d+)(?:-[0-9a-f]{4})?$", caller)
     return found[1] if found else None
