@@ -111,7 +111,7 @@ async def test_a_raised_limit_holds_and_is_in_the_record() -> None:
     limits = Run(run.folder).meta["limits"]
     assert (limits["turns"], limits["cost_usd"]) == (9, 2.5)
     for wrong in ({"turns": -1}, {"turns": "many"}, {"fun": 1}):
-        with pytest.raises(RunControlError, match="refuses"):
+        with pytest.raises(RunControlError, match="refused the request"):
             await control(run, "limits", limits=wrong)
     await run.aclose()
 

@@ -106,7 +106,7 @@ def choose_words(
     if isinstance(prompts, str):
         raise ConfigError("prompts", prompts, "must be a list of texts; put it in brackets")
     if task is not None and user_message is not None and task != user_message:
-        raise ConfigError("user_message", user_message, "means the same as task; give only one")
+        raise ConfigError("user_message", user_message, "means the same as task; give one of them")
     first = task if task is not None else user_message
     system: list[str] = []
     if first is None and not interactive:
