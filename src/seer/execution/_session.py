@@ -83,7 +83,7 @@ class Session(ABC):
 
     @property
     def callers(self) -> dict[str, str]:
-        """The name of this session in the record of each served library's gate."""
+        """The caller's name under which each served library's gate records this session's calls."""
         return self._machines.callers
 
     def about(self) -> dict[str, Any]:

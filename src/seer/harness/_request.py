@@ -175,7 +175,7 @@ def choose_session(
     judge, must not get the tools of the first.
 
     Raises:
-        ConfigError: Several are open, and none was named; or tools were given with `tools=False`.
+        ConfigError: Several sessions are open and none was named, or `tools=False` came with tools.
     """
     if not tools:
         if session is not None or given:

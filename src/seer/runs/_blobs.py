@@ -1,4 +1,4 @@
-"""Large values beside the lines: files named by the hash of their content.
+"""Keeps large values outside the lines, in files named by the hash of their content.
 
 `pack` moves the large parts of a JSON value into blobs, and `unpack` puts them back. In a line, a
 blob is written as `{"$blob": "<sha256>", "bytes": n}`. An agent can send keys that begin with `$`.

@@ -273,7 +273,7 @@ class _Follower:
         except SandboxPausedError as error:
             self._fail(f"the last calls cannot be read: {error}")
         except (SeerError, OSError) as error:
-            self._fail(f"the gate has ended before its last calls were taken: {error}")
+            self._fail(f"the gate ended before its last calls were read: {error}")
         task.cancel()
         await asyncio.wait([task], timeout=5)
         try:
@@ -328,7 +328,7 @@ class _Follower:
             self._fail(str(error))
             self._on_failure(error)
         except (SeerError, OSError) as error:
-            self._fail(f"the gate has ended before its last calls were taken: {error}")
+            self._fail(f"the gate ended before its last calls were read: {error}")
 
     async def _take_all(self, follow: Follow) -> None:
         async for batch in follow.batches():

@@ -341,7 +341,7 @@ def _stamps(root: Path) -> Iterator[tuple[str, str]]:
             yield entry.name, f"{stat.st_mtime_ns}-{stat.st_size}-{stat.st_ino}"
     if closed:
         folders = "1 folder" if closed == 1 else f"{closed} folders"
-        logger.warning("%s in %s left out: only another user may open them", folders, root)
+        logger.warning("left out %s in %s that only another user may open", folders, root)
 
 
 def _insert(db: sqlite3.Connection, root: Path, run_id: str, *, stamp: str) -> None:

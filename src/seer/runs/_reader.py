@@ -171,7 +171,9 @@ class Run:
         write_json(self.folder, replace(self.info, score=score).to_json())
 
     def verify(self) -> None:
-        """Check the whole record: both chains, their ends, and every blob they name.
+        """Check the record: both chains, how many lines they have, and the blobs in their lines.
+
+        Arrays of gate calls, and the hashes of the last lines in `run.json`, are not checked.
 
         Raises:
             RecordError: Something was changed, or a closed record is cut short.

@@ -110,8 +110,7 @@ async def _wait_step(
 def render(result: ExecutionResult, *, failed: bool | None = None) -> ToolOutput:
     """A result as an agent sees it.
 
-    It has no structured content, because clients show a model nothing but structured content if
-    there is some.
+    It has no structured content, because clients would show the model nothing else.
     """
     cell = f"[cell {result.extra['cell_id']}]\n" if result.extra.get("cell_id") else ""
     if result.status in ("queued", "running"):

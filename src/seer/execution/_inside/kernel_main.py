@@ -1,4 +1,4 @@
-"""Run one IPython kernel in a session's machine. It runs there, beside the agent's code.
+"""Runs one IPython kernel in a session's machine, together with the agent's code.
 
 The controller does not trust the kernel, because the agent's code can read its connection key and
 forge its sockets and messages. This module imports only packages of the session's environment.

@@ -1,4 +1,4 @@
-"""Spawns a notebook's Jupyter server in its own jail, with nothing but its code.
+"""Spawns a notebook's Jupyter server in a jail of its own, which has only the server's code.
 
 The server reads what a hostile kernel sends, and its client is a person's browser. So it gets very
 little: an interpreter and the installed packages, read-only, and one folder for its sockets. It has

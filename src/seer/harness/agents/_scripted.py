@@ -181,14 +181,14 @@ def _check(call: Call, outcome: ToolOutcome, where: str) -> None:
         try:
             held = expect(outcome)
         except AssertionError as error:
-            raise ScriptError(f"{where}: {error or 'the check failed'}; it gave: {text}") from error
+            raise ScriptError(f"{where}: {error or 'the check failed'}; result: {text}") from error
         if held is False:
-            raise ScriptError(f"{where}: the check failed; it gave: {text}")
+            raise ScriptError(f"{where}: the check failed; result: {text}")
         return
     expect = expect or Expect()
     if expect.error != "any" and outcome.is_error != expect.error:
         wanted = "fail" if expect.error else "succeed"
-        raise ScriptError(f"{where}: should {wanted}, but gave: {text}")
+        raise ScriptError(f"{where}: should {wanted}; result: {text}")
     parts = (expect.contains,) if isinstance(expect.contains, str) else expect.contains
     for part in parts:
         if part not in text:
@@ -229,7 +229,7 @@ def _look_up(found: re.Match[str], saved: Mapping[str, ToolOutcome], number: int
             value = value[int(part) if type(value) is list else part]
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise ScriptError(
-            f"step {number}: {found[0]} leads nowhere; the result was {outcome.text!r}"
+            f"step {number}: {found[0]} is not in the result, which was {outcome.text!r}"
         ) from error
     return value
 

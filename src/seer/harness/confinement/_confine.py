@@ -101,7 +101,7 @@ async def confined(
 
     Args:
         program: The vendor's program; the SDK's arguments are added.
-        env: Variables for it, beside a short list of harmless ones.
+        env: Its environment variables, in addition to a short list of harmless ones.
         endpoints: The URLs that it may reach.
     """
     private = PrivateFolder("agent")  # a folder that the next process removes if this one is killed

@@ -73,8 +73,8 @@ class CallerTape:
         why = "the interface ended meanwhile" if recorded.lost else "they are too large"
         what = _describe(recorded)
         raise ReplayDivergenceError(
-            f"call {len(self.played) + 1} of {self.caller!r} cannot be replayed, nor what follows"
-            f" it: the record lacks {missing} of the items that {what} streamed, because {why}",
+            f"call {len(self.played) + 1} of {self.caller!r} cannot be replayed, nor can later"
+            f" calls: the record lacks {missing} of the items that {what} streamed, because {why}",
             recorded=what,
             found=what,
         )
