@@ -179,6 +179,23 @@ def test_a_closed_record_that_was_cut_short_is_noticed(tmp_path: Path) -> None:
         Run(record.folder).verify()
 
 
+@pytest.mark.parametrize("name", ["events", "calls"])
+def test_a_last_line_that_was_written_anew_is_noticed(tmp_path: Path, name: str) -> None:
+    record = make(tmp_path)
+    other = RunRecord.create(tmp_path, new_run_id(), meta={})
+    for number in range(3):
+        for one in (record, other):
+            item = {"n": number if one is record else min(number, 1)}
+            one.event(item)
+            one.call(item)
+    record.close("completed")
+    # Its chain holds, and it has as many lines.
+    shutil.copy(other.folder / f"{name}.jsonl", record.folder / f"{name}.jsonl")
+    other.close("completed")
+    with pytest.raises(RecordError, match=rf"{name}\.jsonl: its last line is not the one that was"):
+        Run(record.folder).verify()
+
+
 @pytest.mark.parametrize(
     ("number", "why"),
     [

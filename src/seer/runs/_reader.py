@@ -13,7 +13,7 @@ from seer.errors import MissingExtraError, RecordError, RunNotFoundError
 from seer.events import Event, parse_event
 from seer.runs._blobs import BlobStore, unpack
 from seer.runs._calls import GateCall
-from seer.runs._chain import read_chain
+from seer.runs._chain import GENESIS, read_chain
 from seer.runs._info import RunInfo, Status, finite, read_info, read_json
 from seer.runs._record import runs_root, write_json
 from seer.runs._tool_calls import ToolCallTimes
@@ -58,13 +58,13 @@ class Run:
         """How the run ended, `running`, or `crashed` if its process is gone."""
         return self.info.status_now
 
-    def events(self, *, verify: bool = True) -> Iterator[dict[str, Any]]:
+    def events(self) -> Iterator[dict[str, Any]]:
         """The events in their JSON form, up to the last complete one.
 
         Raises:
             RecordError: The record was changed after it was written.
         """
-        yield from self._lines("events.jsonl", verify=verify)
+        yield from self._lines("events.jsonl")
 
     def typed_events(self) -> Iterator[Event]:
         """The events, up to the last complete one.
@@ -76,13 +76,13 @@ class Run:
         """
         return map(parse_event, self.events())
 
-    def calls(self, *, verify: bool = True) -> Iterator[dict[str, Any]]:
+    def calls(self) -> Iterator[dict[str, Any]]:
         """The calls of the gate in their JSON form, up to the last complete one.
 
         Raises:
             RecordError: The record was changed after it was written.
         """
-        yield from map(self._with_tool_call, self._lines("calls.jsonl", verify=verify))
+        yield from map(self._with_tool_call, self._lines("calls.jsonl"))
 
     def typed_calls(self) -> Iterator[GateCall]:
         """The calls of the gate, up to the last complete one.
@@ -173,21 +173,24 @@ class Run:
     def verify(self) -> None:
         """Check the record: both chains, how many lines they have, and the blobs in their lines.
 
-        Arrays of gate calls, and the hashes of the last lines in `run.json`, are not checked.
+        The arrays of gate calls are not checked.
 
         Raises:
             RecordError: Something was changed, or a closed record is cut short.
         """
         info = self.info
-        for name, lines, expected in (
-            ("events", self.events(), info.events),
-            ("calls", self.calls(), info.calls),
+        for name, expected, head in (
+            ("events.jsonl", info.events, info.events_head),
+            ("calls.jsonl", info.calls, info.calls_head),
         ):
-            count = sum(1 for _ in lines)
+            path, count, last = self.folder / name, 0, GENESIS
+            for line in read_chain(path) if path.exists() else ():
+                unpack(line.body, self._blobs)
+                count, last = count + 1, line.hash
             if expected is not None and count != expected:
-                raise RecordError(
-                    f"{self.folder / name}.jsonl holds {count} lines, {expected} were written"
-                )
+                raise RecordError(f"{path} holds {count} lines, {expected} were written")
+            if head is not None and last != head:
+                raise RecordError(f"{path}: its last line is not the one that was written")
 
     def _with_tool_call(self, call: dict[str, Any]) -> dict[str, Any]:
         """A call with the id of its tool call, which records of older versions do not have."""
@@ -205,10 +208,10 @@ class Run:
         found = self._times[1].around(str(call.get("function")), time - run - queue)
         return {**call, "tool_call": found}
 
-    def _lines(self, name: str, *, verify: bool) -> Iterator[dict[str, Any]]:
+    def _lines(self, name: str) -> Iterator[dict[str, Any]]:
         path = self.folder / name
         if path.exists():
-            for line in read_chain(path, verify=verify):
+            for line in read_chain(path):
                 yield cast("dict[str, Any]", unpack(line.body, self._blobs))
 
 
