@@ -90,7 +90,7 @@ class AsyncLane:
     def _start(self, call: Call) -> None:
         if call.state == DONE:
             return
-        # The bound is part of the key, because a reloaded file may have another one.
+        # The bound is part of the key, because a reloaded file may set another one.
         bound = (call.entry.name, call.entry.room)
         queue = self._queues.get(bound)
         if queue is None:
@@ -99,7 +99,7 @@ class AsyncLane:
         self._start_waiting()
 
     def _start_waiting(self) -> None:
-        """Start waiting calls while there is room, one of each function in turn."""
+        """Start waiting calls while there is room, one of each function per round."""
         begun = True
         while begun and len(self._tasks) < MAX_TASKS:
             begun = False

@@ -1,11 +1,11 @@
 """Batching: concurrent calls of many callers become one call of a function written over lists.
 
 Calls gather until there are `batch` of them, until the oldest has waited for `batch_wait`, or until
-every open connection has a call in progress, so that none can join. The main thread runs other
-calls meanwhile. Calls that agree in all shared arguments run together. Each has its own result,
-error, deadline and share of the time. If the function raises, it is called again for each call
-alone, so that no caller gets an error that the arguments of another caused, or reads those
-arguments in it.
+every open connection has a call in progress, so that no other call can join. The main thread runs
+other calls meanwhile. Calls that agree in all shared arguments run together. Each has its own
+result, error, deadline and share of the time. If the function raises, it is called again for each
+call alone, so that no caller gets an error that another caller's arguments caused and that may
+quote them.
 """
 
 from __future__ import annotations
@@ -82,7 +82,11 @@ class Gather:
             self._executor.gate.loop.wake_by(self._due)
 
     def due(self, now: float) -> float:
-        """Run if the oldest call has waited long enough; else say when. On the leading thread."""
+        """Queue a batch if the oldest call has waited long enough; on the leading thread.
+
+        Returns:
+            When to check again (monotonic).
+        """
         if now < self._due:
             return self._due
         self._go()
@@ -114,7 +118,7 @@ class Gather:
                 break
             calls.append(call)
         if self._queue.count > 0:
-            # The rest has waited already, so the next batch runs as soon as it is its turn.
+            # The remaining calls have waited already, so their batch is queued at once.
             self._go()
         self._running = True
         try:
@@ -194,7 +198,10 @@ def checked(entry: Entry, result: Any, count: int) -> list[Any]:
 
 
 def _key(shared: dict[str, Any], call: Call) -> Any:
-    """Equal for calls that may run together. Arrays are not compared, which would be slow."""
+    """A key that is equal for calls that may run together.
+
+    Comparing arrays would be slow, so a call that shares one runs alone.
+    """
     if not shared:
         return b""
     buffers: list[Any] = []
@@ -232,11 +239,11 @@ class Batch:
         self._positional_only = positional_only
         self._items: dict[Call, dict[str, Any]] = {}
         self._together: list[Call] = []
-        """The calls for which the function runs at the moment."""
+        """The calls that the function runs for at the moment."""
 
     @property
     def cause(self) -> str:
-        """Why the function must stop; empty unless all calls for which it runs must stop."""
+        """Why the function must stop; empty unless all calls that it runs for must stop."""
         causes = [call.cause for call in self._together]
         return causes[0] if causes and all(causes) else ""
 
@@ -245,11 +252,11 @@ class Batch:
         self._items[call] = items
 
     def interrupt(self, call: Call) -> None:
-        """Stop the function if no call needs it; else answer this call at once."""
+        """Stop the function if all its calls must stop; otherwise answer this call at once."""
         if self.cause:
             self._lane.interrupt(self)
         else:
-            # The function runs on for the others. This caller is not to blame for that.
+            # The function runs on for the others, so it does not block this caller's next call.
             call.blocks = False
             call.detach_at = _monotonic()
 
@@ -273,9 +280,10 @@ class Batch:
             self._run_alone(call, share)
 
     def _begin(self) -> list[Call]:
-        """Mark the calls as running, and return those that run."""
+        """Mark the calls as running, and return those that may run."""
         executor = self._executor
-        # Set before the calls begin, so that a stop finds the call here or before its beginning.
+        # Set before the calls begin: a call that is stopped meanwhile is found here, or never
+        # begins.
         self._together = list(self._items)
         count = len(self._items)
         calls = [
@@ -289,14 +297,19 @@ class Batch:
         return calls
 
     def _wait_alone(self, call: Call, since: float) -> None:
-        """Let a call wait for its own turn; the time of the others is not charged to it."""
+        """Let a call wait for its own turn; it is not charged for the turns of the others."""
         call.wait_alone()
         if call.mark >= 0:
             shared = self._executor.shared
             shared.go_on(call.mark, since=since, kill_at=0.0, shared_by=call.batch)
 
     def _run_alone(self, call: Call, before: float) -> None:
-        """Call the function for one call after it failed for several; `before` was its share."""
+        """Call the function for one call after it failed for several.
+
+        Args:
+            call: The call.
+            before: Its share of the seconds of the failed attempt.
+        """
         self._together = [call]
         started = _monotonic()
         values: list[Any] = []

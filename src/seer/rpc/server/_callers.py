@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 KEEP_SECONDS = 600.0
 KEEP_BYTES = 64 << 20
-"""Bytes of results above `SMALL`."""
+"""Bytes of kept results; only results above `SMALL` count."""
 KEEP_COUNT = 32768
 SMALL = 1024
 """Results up to this size are kept as long as their ids."""
@@ -91,7 +91,7 @@ class Results:
             self._forget(order.popleft())
 
     def get(self, call: str, now: float) -> tuple[str, Reply | None] | None:
-        """The function's name and the reply if it is still kept; None for an unknown id."""
+        """The function's name, and the reply or None if it was dropped; None for an unknown id."""
         self.expire(now)
         found = self.known.get(call)
         if found is None:
@@ -178,8 +178,8 @@ class Caller:
         self.detached: dict[Call, None] = {}
         """Calls that were answered while their functions still run; see `Gate.finish`."""
         self.unfollowed_at = 0.0
-        """When the last run that followed it, and is gone, ended (monotonic). Its earlier calls
-        belong to that run, or to one before, and to no later one."""
+        """When the last finished run that followed this caller ended (monotonic). Calls made before
+        then belong to that run or to an earlier one, never to a later one."""
 
     def reads_enough(self) -> bool:
         """Whether the caller's unread answers are within the limit."""
@@ -193,7 +193,7 @@ class Caller:
         """
         if not self.reads_enough():
             raise GateBusyError(
-                f"this caller has {self._unread()} bytes of answers that it does not read; at most"
+                f"this caller has {self._unread()} bytes of unread answers; at most"
                 f" {self._most_unread()} are allowed: read them first"
             )
 
@@ -204,7 +204,7 @@ class Caller:
         return min(MAX_UNREAD, self.allowance.limit // 4)
 
     def room(self) -> int:
-        """Bytes that are left to it for arguments and handles. Slots have their own allowance."""
+        """Bytes it may still use for arguments and handles. Slots have their own allowance."""
         return self.allowance.limit - self.bytes_pending - self.handles.size
 
     def answer(self, call: Call, reply: Reply, now: float) -> list[Connection]:
@@ -213,12 +213,12 @@ class Caller:
             waiting = call.connections
             call.connections = []
             if call.id[0] != "~":
-                # Of a plain result, as most are, only the text is kept.
+                # Most results are plain; of those, only the text is kept.
                 plain = reply.status == 200 and not reply.pieces
                 kept = None if call.streaming else reply.text if plain else reply
                 self.results.add(call.id, call.entry.name, kept, now)
-            # Last: the thread that reads requests looks into `calls`, then into `results`, without
-            # the lock. It executes a call whose id is in neither.
+            # Last: the thread that reads requests checks `calls` and then `results`, without the
+            # lock, and executes a call whose id is in neither.
             del self.calls[call.id]
             return waiting
 
@@ -240,7 +240,7 @@ class Callers:
         self._shared = shared
         self._config = config
         self._listeners: dict[str, socket.socket] = {}
-        # Closed for a moment when descriptors run out, so that a peer can be accepted and told.
+        # Closed for a moment when descriptors run out, so that a peer can be accepted and refused.
         self._reserve = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
 
     def add(self, name: str, index: int, budget: Budget, listener: socket.socket) -> None:
@@ -258,7 +258,7 @@ class Callers:
         return caller
 
     def connect(self, caller: Caller, connected: socket.socket) -> None:
-        """Take a connection of a caller."""
+        """Serve a new connection of a caller."""
         caller.connections.add(
             Connection(connected, caller, self._loop, self._gate, self._config.max_body)
         )
@@ -276,7 +276,7 @@ class Callers:
             connection.close()
         for call in list(caller.calls.values()):
             self._gate.stop_call(call, "gone")
-            # At once: nobody waits for it, and `Gate.due` does not check its calls any more.
+            # At once: no connection waits for it, and `Gate.due` no longer checks this caller.
             self._gate.detach_call(call, time.monotonic())
         caller.handles.clear()
         caller.allowance.close()
@@ -284,7 +284,7 @@ class Callers:
     def stop_reading(self) -> None:
         """Read no further requests and accept no further connections: the process is about to end.
 
-        What is not read stays in the sockets, so its callers learn that the process has ended.
+        Unread requests stay in the sockets, so their senders learn that the process has ended.
         """
         for name, listener in self._listeners.items():
             self._loop.unwatch(listener.fileno())
@@ -292,9 +292,9 @@ class Callers:
                 self._loop.unwatch(connection.fd)
 
     def read_arrived(self, names: Iterable[str]) -> None:
-        """Read the requests of some callers that have arrived already; on the leading thread.
+        """Read the requests of some callers that have already arrived; on the leading thread.
 
-        None of them begins here, so that this ends soon.
+        No call begins here, so this returns soon.
         """
         self._loop.direct = False
         for name in names:
@@ -330,7 +330,7 @@ class Callers:
         """Close connections that have sent their last answer, and return whether one was closed.
 
         They would be closed in a moment anyway. But a peer that was refused on one of them may
-        already be back, and its new connection needs the descriptor.
+        already have connected again, and needs the descriptor.
         """
         closing = [
             connection

@@ -52,28 +52,28 @@ class Call:
         queue: The queue in which it waits; has `discard(call)`.
         deadline_at: When its caller stops waiting (monotonic); infinite without a deadline.
         timeout_at: When its function's own timeout is over; infinite until it runs.
-        expires: When it must be told to stop: at the first of its limits.
+        expires: When it must be told to stop: the earliest of its limits.
         limit: Which limit that is: `deadline`, `timeout` or `budget`.
         detach_at: When its caller is answered although its function has not stopped; infinite until
             the function is told to stop.
         blocks: Whether its caller can start no other call while its function runs on.
-        lost_at: When the last connection that waited for it was lost; 0 while there is one.
+        lost_at: When the last connection that waited for it was lost; 0 while one waits.
         beat_at: When its connections get the next sign of life.
         cause: Why it was told to stop: `deadline`, `timeout`, `budget`, `cancel` or `gone`; empty
             if it was not.
-        over: The error for its caller if a budget has no room for what it streams.
+        over: The error for its caller if its stream exceeds a budget.
         runner: The lane that runs it, once it runs; has `interrupt(call)`.
         mark: Its mark in the shared memory; -1 for none.
         paid: Seconds that were charged for it already.
         connections: The connections that wait for its answer.
         streaming: Whether parts of the answer were sent.
         items: The chunks that were streamed, if calls are recorded.
-        left_out: How many streamed items are not among them.
-        pristine: Gives the buffers of the arguments as they arrived, if calls are recorded.
+        left_out: How many streamed items are missing from `items`.
+        pristine: Returns the buffers of the arguments as they arrived, if calls are recorded.
         copy: The number of the copy that has it; 0 without copies.
         gpu: Whether that copy uses a GPU.
         ran: Seconds that it ran.
-        waiting: Its mark as a call that waits; None if it has none.
+        waiting: Its mark while it waits; None if it has none.
         waited: Seconds that other calls waited because its caller reads its stream slowly.
     """
 
@@ -131,12 +131,12 @@ class Call:
 
     @property
     def place(self) -> int:
-        """The number of its caller and function together in the shared memory."""
+        """The number that stands for its caller and function in the shared memory."""
         return self.owner.first_place + self.entry.place
 
     @property
     def text(self) -> bytes | bytearray | memoryview | None:
-        """The JSON text of its arguments; None if that is not all that it was given."""
+        """The JSON text of its arguments; None if it also got buffers or a handle."""
         return None if self.buffers or self.target else self.body
 
     # --- state -------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ class Call:
             self.state, self.runner, self.copy, self.started_at = QUEUED, None, 0, 0.0
 
     def take_waiting(self) -> int | None:
-        """Its mark as a call that waits, which the one that asks first must give back."""
+        """Take its waiting mark, which the taker must give back; None if it has none."""
         if self.waiting is None:
             return None
         with self.owner.lock:
@@ -198,7 +198,7 @@ class Call:
         return mark
 
     def set_limits(self, now: float, uses_gpu: Callable[[], bool]) -> None:
-        """Compute when it must be told to stop, if it runs from now on."""
+        """Compute when it must be told to stop; it begins to run at `now`."""
         expires = self.deadline_at
         timeout = self.entry.timeout
         if timeout is not None:
@@ -217,7 +217,7 @@ class Call:
         """Note why it must stop.
 
         Returns:
-            Its state before; also DONE if it was told to stop before.
+            Its state; DONE also if it was told to stop before, unless the new cause is `timeout`.
         """
         with self.owner.lock:
             if self.state == DONE:
@@ -231,8 +231,8 @@ class Call:
         """Note that its caller gets an answer, or that its function has ended; charge its time.
 
         Args:
-            seconds: How long its function has run for it, in all.
-            gpu: Whether that is also charged as GPU time.
+            seconds: How long its function has run for it, in total.
+            gpu: Whether this time is also charged as GPU time.
             runs_on: Whether its function still runs.
 
         Returns:
@@ -245,7 +245,7 @@ class Call:
                 # Its function ended just now, on another thread.
                 return False
             self.state = DONE
-            # Charged before anybody can see that it has ended.
+            # Charged before anyone can see that it has ended.
             more = seconds - self.paid
             if more > 0.0:
                 self.tally.charge(more, more if gpu else 0.0)
@@ -296,18 +296,18 @@ class Call:
         if self.cause == "deadline":
             return DeadlineExceededError(f"{name}() was stopped at its deadline: {state}")
         if self.cause == "budget":
-            return BudgetExceededError(f"{name}() was stopped, its time budget is used up: {state}")
+            return BudgetExceededError(f"{name}() was stopped: its time budget is used up; {state}")
         if self.cause == "gone":
-            return CallCancelledError(f"{name}() was cancelled, its caller had gone away: {state}")
+            return CallCancelledError(f"{name}() was cancelled after its caller left: {state}")
         return CallCancelledError(f"{name}() was cancelled: {state}")
 
 
 def still_running(name: str, before: Call, now: float) -> StillRunningError:
     """The error for a call of `name` that does not start because `before` still runs."""
     timeout = before.entry.timeout
-    until = "" if timeout is None else f"; it may run for {timeout:g} s in all"
+    until = "" if timeout is None else f"; it may run for {timeout:g} s in total"
     return StillRunningError(
         f"{name}() was not executed: this caller's earlier call of {before.entry.name}() was"
-        f" stopped, but its function still runs, for {now - before.started_at:.3g} s now{until}."
-        " Call again when it has ended; GET /v1/health says how many are left as `detached`"
+        f" stopped, but its function still runs, after {now - before.started_at:.3g} s{until}."
+        " Call again when it has ended; `detached` in GET /v1/health is the number of such calls"
     )

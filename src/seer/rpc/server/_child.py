@@ -29,9 +29,10 @@ if TYPE_CHECKING:
 
 _TAIL_BYTES = 8192
 OVERDUE = "a call ran past its function's timeout and did not stop when told to"
-"""Why a process is killed. Only the interface's owner sets timeouts; no caller can cause this."""
+"""Why a process is killed for a call. Only the interface's owner sets timeouts; a caller's deadline
+never kills the process."""
 STOPPED_FOR = 5.0
-"""Seconds after which a stopped process (SIGSTOP) is killed: its callers would wait forever."""
+"""Seconds after which a stopped process (SIGSTOP) is killed. Its callers would wait forever."""
 
 
 class Child:
@@ -135,7 +136,7 @@ class Child:
 
     def _forward_stderr(self) -> bool:
         """Pass on what it wrote to standard error; False at the end."""
-        # A pipe that can be written to takes 4096 bytes without blocking.
+        # A pipe that polls as writable takes 4096 bytes without blocking.
         if not select.select([], [2], [], 0)[1]:
             time.sleep(0.001)
             return True
@@ -173,7 +174,7 @@ class Child:
             with open(f"/proc/{self.pid}/stat", "rb") as file:  # noqa: PTH123 (import time)
                 state = file.read().rpartition(b")")[2].split()[0]
         except PermissionError:
-            state = b"T"  # a jail that shows no processes: only `waitid` can tell
+            state = b"T"  # a jail that hides processes: only `waitid` is left
         if info is None or state != b"T":
             self._stopped_at = 0.0
         elif not self._stopped_at:
@@ -182,13 +183,13 @@ class Child:
             self.kill(f"it was stopped by a signal for {STOPPED_FOR:g} s")
 
     def leave(self) -> None:
-        """In another forked process: close the supervisor's descriptors of this one."""
+        """In another forked process: close the descriptors that the supervisor has for this one."""
         os.close(self.pidfd)
         os.close(self.stderr)
         self.socket.close()
 
     def reap(self) -> str:
-        """Wait for its end, close its descriptors, and return how it ended, in words."""
+        """Wait for it to end, close its descriptors, and return in words how it ended."""
         _, status = os.waitpid(self.pid, 0)
         self._drain_stderr()
         os.close(self.pidfd)
@@ -232,7 +233,7 @@ def _flush_streams() -> None:
 
 
 class ExitReport:
-    """The calls of a process at its end, read before another process uses the memory.
+    """The calls of a process at its end, read before the next process uses the memory.
 
     Args:
         shared: The memory that the process shared with the supervisor.
@@ -248,7 +249,7 @@ class ExitReport:
             (found, names.get(found.function, "handle.fetch")) for found in shared.unfinished()
         ]
         self._running = [(found, name) for found, name in unfinished if found.since]
-        # A call that has just begun may still have the mark of one that waits.
+        # A call that has just begun may still have its waiting mark too.
         begun = {(found.caller, found.call) for found, _ in self._running}
         self.lost = [
             (found, name)
@@ -282,7 +283,7 @@ class ExitReport:
         now = time.monotonic()
         for found, name in self._running:
             if found.noted and not found.paid:
-                # It had ended, and was charged.
+                # It had ended and was already charged.
                 continue
             place = self._places.get(name)
             function = FETCH_METER if place is None else FIRST_FUNCTION + place

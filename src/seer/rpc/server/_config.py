@@ -86,20 +86,19 @@ class ServerConfig:
         control: Path of the control socket, which no jail can reach.
         callers: The callers at the start.
         models: Model names and their paths.
-        hidden: The names among them that no agent may learn, each with its alias.
-        blind: Whether callers see nothing of the server's inside; by default, if there are hidden
-            models.
+        hidden: The model names that no agent may learn, each with its alias.
+        blind: Whether callers see no details of the server; by default, if there are hidden models.
         tracebacks: What callers see of tracebacks: "names" for functions and line numbers, True
             for source lines and files too, False for nothing.
         restart: `never` or `on-failure`.
         budget: The budget of the whole interface.
         function_budgets: The budgets of single functions.
-        changed_budgets: The budgets of functions that were changed since; not in the file.
+        changed_budgets: The function budgets that were changed while serving; not in the file.
         record: The folder for the record of calls; empty for no record.
         follows: The follows by id; not in the file.
-        lost_calls: The answers to calls that were lost with the last process, by caller and id, if
-            their clients send them again; not in the file.
-        record_results: Whether the record holds results, or only their digests.
+        lost_calls: What to answer if a client sends a call again that was lost with the last
+            process, by caller and id; not in the file.
+        record_results: Whether the record holds large arguments and results, or only their digests.
         call_timeout: Seconds that a call of a function without `timeout=` may run; None for no
             limit.
         grace: Seconds between telling a function to stop at its timeout and killing the process.
@@ -107,7 +106,7 @@ class ServerConfig:
         caller_memory: Bytes of the interface process that one caller may hold in handles and
             arguments. It may hold as many again in arrays of results.
         replicas: How many copies of the interface to run. With more than one there is a front.
-        drain: Seconds that callers' handles keep a drained copy running.
+        drain: Seconds that callers' handles keep a draining copy running.
     """
 
     name: str
@@ -150,7 +149,7 @@ class ServerConfig:
         found: dict[str, Any] = json.loads(text)
         unknown = sorted({*found} - {one.name for one in fields(cls) if one.init})
         if unknown:
-            raise ValueError(f"the server's configuration has no {unknown[0]!r}")
+            raise ValueError(f"the server's configuration has no field {unknown[0]!r}")
         found["callers"] = list(map(CallerConfig.from_json, found.get("callers") or []))
         found["models"] = found.get("models") or {}
         found["hidden"] = found.get("hidden") or {}
@@ -160,9 +159,10 @@ class ServerConfig:
         return cls(**found)
 
     def budget_of(self, function: Function) -> Budget:
-        """The budget of one function. Of its `max_calls` and the budget's `calls`, the lower holds.
+        """The budget of one function; the lower of `max_calls` and the budget's `calls` applies.
 
-        A budget that was changed since replaces both where it sets a limit.
+        A budget that was changed while serving replaces the configured one. If it limits `calls`,
+        that limit also replaces `max_calls`.
         """
         most = function.options.max_calls
         changed = self.changed_budgets.get(function.name)

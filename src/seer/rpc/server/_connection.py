@@ -36,7 +36,7 @@ class Connection(NonBlockingSocket):
     """A connected socket of `caller`.
 
     Attributes:
-        call: The call over it that has no answer yet.
+        call: The call on this connection that has no answer yet.
         busy: Whether a request is in progress.
         reserved: The announced size of a body that has not arrived completely.
     """
@@ -61,7 +61,7 @@ class Connection(NonBlockingSocket):
 
     @property
     def partial(self) -> bool:
-        """Whether the beginning of a request was read, and its end is awaited."""
+        """Whether a part of a request has been read, and the rest is awaited."""
         return not self.closing and (self._body is not None or bool(self._buffer))
 
     def on_readable(self) -> int | None:
@@ -102,7 +102,7 @@ class Connection(NonBlockingSocket):
         except OSError:
             self.close()
         except Exception:
-            # A fault of the gate itself must cost only this connection.
+            # A bug in the gate itself must cost only this connection.
             import traceback
 
             sys.stderr.write(traceback.format_exc())
@@ -127,7 +127,7 @@ class Connection(NonBlockingSocket):
             self.busy = True
             self._gate.handle(self, request, data[end:])
         elif have > request.length:
-            raise WireError("more bytes came than content-length says")
+            raise WireError("the body has more bytes than content-length says")
         else:
             self._start_body(request, data[end:])
         return new
@@ -137,7 +137,7 @@ class Connection(NonBlockingSocket):
         if request.expects and not first:
             self.send(_CONTINUE)
         self._request = request
-        # The buffer grows as bytes arrive, so that a peer cannot reserve memory by announcing it.
+        # The buffer grows as bytes arrive: announcing a large body must not allocate memory.
         self._body = bytearray(max(len(first), min(request.length, _READ_AT_ONCE)))
         self._body[: len(first)] = first
         self._filled = len(first)
@@ -173,7 +173,7 @@ class Connection(NonBlockingSocket):
     def _check_descriptors(self, request: Request) -> None:
         if len(self.descriptors) != request.memfds:
             raise WireError(
-                f"{len(self.descriptors)} descriptors came, seer-memfds says {request.memfds}"
+                f"{len(self.descriptors)} descriptors came, but seer-memfds says {request.memfds}"
             )
 
     def _take_descriptors(self, ancillary: list[tuple[int, int, bytes]], flags: int) -> None:
@@ -184,7 +184,7 @@ class Connection(NonBlockingSocket):
             raise WireError("the gate has too many open files to take arrays by descriptor", 503)
 
     def drop_descriptors(self) -> None:
-        """Close descriptors that nothing needs."""
+        """Close the descriptors of a request that is not handled."""
         close_all(self.take_descriptors())
 
     def take_descriptors(self) -> list[int]:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from ._supervisor import Supervisor
 
 _RECORDS_AT_ONCE = 256 << 10
-_NO_FOLLOW = "there is no follow {!r}: it was ended, or nobody read it for too long"
+_NO_FOLLOW = "there is no follow {!r}: it has ended, or was not read for too long"
 
 
 class Control:
@@ -54,7 +54,7 @@ class Control:
         self._connections: set[HttpConnection] = set()
         self._awaiting_ready: list[HttpConnection] = []
         self._awaiting_records: list[tuple[HttpConnection, str, int]] = []
-        """Connections that wait for lines: the follow, and how many lost calls they know of."""
+        """Connections that wait for lines, with the follow and the lost calls they know of."""
         self._unfollowed: dict[str, float] = {}
         """By caller: when the last run that followed it ended."""
         self._refusals = Refusals()
@@ -81,7 +81,7 @@ class Control:
         self._poller.watch(listener.fileno(), select.EPOLLIN, self._accept)
 
     def forget(self) -> None:
-        """In a forked process: close all sockets of this."""
+        """In a forked process: close the control socket and its connections."""
         if self._listener is not None:
             self._listener.close()
         for connection in self._connections:
@@ -198,13 +198,13 @@ class Control:
         descriptors: list[int] | None = None,
         undo: Callable[[], None] | None = None,
     ) -> None:
-        """Tell the interface process of a change. One that starts later has it from the start.
+        """Send a change to the interface process. A process that starts later has it already.
 
         Args:
-            connection: Who asked for it.
+            connection: The connection that asked for the change.
             message: The change.
             descriptors: Descriptors that belong to it.
-            undo: Called if they cannot be passed just now.
+            undo: Called if the descriptors cannot be passed now.
         """
 
         def answered(answer: dict[str, Any]) -> None:
@@ -225,14 +225,14 @@ class Control:
         answered: Callable[[dict[str, Any]], None],
         descriptors: list[int] | None = None,
     ) -> None:
-        """Tell the interface process. The answer of one that is still loading is not awaited."""
+        """Send a message to the interface process, without awaiting the answer while it loads."""
         supervisor = self._supervisor
         if supervisor.state == "up":
             supervisor.ask(message, answered, descriptors)
             return
         told: dict[str, Any] = {}
         if supervisor.child is not None:
-            # At once, `told` gets only the error that descriptors cannot be passed.
+            # By the time `ask` returns, `told` has the error if descriptors cannot be passed.
             supervisor.ask(message, told.update, descriptors)
         answered(dict(told))
 
@@ -257,7 +257,7 @@ class Control:
         self._supervisor.workers.reload(answered)
 
     def _post_scale(self, connection: HttpConnection, found: Any, _argument: str) -> None:
-        """Change the number of copies; answered once there are as many."""
+        """Change the number of copies, and answer when it is reached."""
         check_replicas(found["replicas"])
         self._supervisor.workers.scale(
             found["replicas"], lambda answer: self._pass_on(connection, answer)
@@ -303,7 +303,7 @@ class Control:
     # --- records -----------------------------------------------------------------------------
 
     def _post_follow(self, connection: HttpConnection, found: Any, identifier: str) -> None:
-        """Record the calls of some callers for a new reader, or of more callers for a known one."""
+        """Begin a follow of some callers, or add callers to one."""
         supervisor = self._supervisor
         if not supervisor.config.record:
             raise ValueError("this interface is served without a record")
@@ -360,7 +360,8 @@ class Control:
     def _post_records(self, connection: HttpConnection, found: Any, identifier: str) -> None:
         """Answer with a follow's lines from an offset on, once there are some or calls were lost.
 
-        The reader has taken everything before the offset, and the files that it names.
+        What is before the offset, and the files that the request names, is removed: the reader has
+        it.
         """
         follow = self._follow(identifier)
         after = int(found["after"])
@@ -374,7 +375,7 @@ class Control:
         self.wake_records()
 
     def wake_records(self) -> None:
-        """Answer those who wait for new lines."""
+        """Answer the connections for which there are new lines or lost calls."""
         waiting, self._awaiting_records = self._awaiting_records, []
         for connection, identifier, known in waiting:
             follow = self._supervisor.config.follows[identifier]
@@ -389,8 +390,8 @@ class Control:
     def _post_flush(self, connection: HttpConnection, found: Any, identifier: str) -> None:
         """Write every answered call; answer with the offset at which a follow's lines then end.
 
-        With `last`, calls that are made from now on are not part of the follow. Those that were
-        sent before and that nobody has read yet are.
+        With `last`, calls that are made from now on are not part of the follow. Calls that were
+        sent before but are not read yet still are.
         """
         follow = self._follow(identifier)
         last = bool(found.get("last"))
@@ -398,7 +399,7 @@ class Control:
         def answered(answer: dict[str, Any]) -> None:
             if last:
                 self._seal(follow, answer)
-                # As in the recorder: the user's script now belongs to the next follow.
+                # As in the recorder: the next follow gets the calls of the user's script.
                 follow.prefix = ""
             end = end_of(self._folder(identifier))
             running = answer.get("running", {})
@@ -410,7 +411,7 @@ class Control:
         self._tell({"op": "flush", "last": last, **_named(follow)}, answered)
 
     def _seal(self, follow: Follow, answer: dict[str, Any]) -> None:
-        """Note when the run of a follow ended: when the process that records says, or now."""
+        """Note when the run of a follow ended: as the recording process reports, or now."""
         if "sealed_at" in answer:
             sealed_at = answer["sealed_at"]
         else:
@@ -431,7 +432,7 @@ class Control:
 
         Args:
             lost: The calls, each with its function's name.
-            ended: How the process ended, as callers are told.
+            ended: How the process ended, in the words for callers.
             output: Its last output, if callers must not see it.
         """
         names = {index: name for name, (index, _, _) in self._supervisor.callers.items()}
@@ -464,7 +465,7 @@ class Control:
             if call.body is not None:
                 line["arguments"] = given(call.body)
             if call.streamed:
-                # The items themselves ended with the process.
+                # The items themselves were lost with the process.
                 error = {"type": "CallLostError", "message": told}
                 line["result"] = {"stream": [], "left_out": call.streamed, "error": error}
             if output:
@@ -473,7 +474,7 @@ class Control:
         self.wake_records()
 
     def record_refused(self, caller: str, request: Request, error: GateError) -> None:
-        """Record a request that the supervisor refused, unless it only asks how things are."""
+        """Record a request that the supervisor refused, unless it only reads state (GET)."""
         if not self._supervisor.config.record or request.method == "GET":
             return
         kind, tool_call = type(error).__name__, request.tool_call
@@ -483,12 +484,12 @@ class Control:
             self.wake_records()
 
     def _write_refusals(self) -> None:
-        """Record how many requests of a flood were refused without a line of their own."""
+        """Record how many requests were refused without a line of their own."""
         for caller, line in self._refusals.rest():
             self._write(caller, time.monotonic(), line)
 
     def _write(self, caller: str, made: float, line: bytes) -> None:
-        """Write the line of a call or request into the files of those that follow its caller."""
+        """Write the line of a call or request into the files of the follows that get it."""
         follows = self._supervisor.config.follows
         followed = [follows[identifier] for identifier in followers(follows, caller)]
         for follow in owners(followed, made, self._unfollowed.get(caller, 0.0)) or ():

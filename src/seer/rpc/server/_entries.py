@@ -21,11 +21,11 @@ class Entry:
     """One function that can be called.
 
     Args:
-        call_timeout: Seconds that one call may run if `options` does not say.
+        call_timeout: Seconds that one call may run if `options` has no timeout.
 
     Attributes:
         name: Its name.
-        function: Its schema; None for fetching a handle, which the gate itself offers.
+        function: Its schema; None for fetching handles, which the gate itself does.
         target: The callable.
         bind: Checks and converts arguments.
         bind_plain: The same for a caller that sends only JSON.
@@ -91,12 +91,12 @@ def make_entries(
     Args:
         functions: The functions.
         source: The digest of their file.
-        budget_of: Gives the limits of a function.
+        budget_of: Returns the limits of a function.
         shared: Holds the meters.
-        places: The number of each function's meter. New functions are added to it, and it is kept
-            over reloads and restarts.
+        places: The number of each function's meter, which stays the same over reloads and restarts.
+            New functions are added to it.
         call_timeout: Seconds that a call may run if its function has no `timeout` of its own.
-        target: Takes the place of all functions if copies run them; None if this process does.
+        target: Called instead of every function if copies run them; None if this process does.
     """
     entries: dict[str, Entry] = {}
     for name, function in functions.items():

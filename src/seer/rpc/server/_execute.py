@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
         @property
         def cause(self) -> str:
-            """Why it must stop; empty if it need not."""
+            """Why it must stop; empty if it may run on."""
             ...
 
     class Lane(Runner, Protocol):
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
             ...
 
         def leave(self, job: Any, /) -> None:
-            """Note that the calling thread has left it."""
+            """Note that the calling thread has left user code."""
             ...
 
 
@@ -82,7 +82,7 @@ class Executor:
         poisoned: Ends the process after a CUDA error that makes it unusable.
         kills: Whether the supervisor may kill this process for a call that runs past its
             function's timeout.
-        keeps_tracebacks: Whether the record gets whole tracebacks even if callers do not.
+        keeps_tracebacks: Whether the record gets full tracebacks even if callers do not.
     """
 
     def __init__(
@@ -213,7 +213,7 @@ class Executor:
         Tracebacks begin with this frame, which `render` leaves out.
 
         Returns:
-            The result, and the exception. The caller gets every exception, also `SystemExit`.
+            The result and the exception, which may be any exception, even `SystemExit`.
         """
         try:
             try:
@@ -250,8 +250,8 @@ class Executor:
             seconds: How long the function ran for this call; by default, since it began.
         """
         if self.gate.loop.abandoned:
-            # The function forked, and its copy returned here: there is nobody to answer, and no
-            # thread that would give it another call.
+            # The function forked, and the forked process returned here. It has no caller to answer,
+            # and no thread that would give it another call.
             os._exit(0)
         ended = _monotonic()
         if call.state == DONE:
@@ -297,7 +297,7 @@ class Executor:
         except BaseException as error:
             # A validator of the user may raise anything, and memory may run out.
             raise ArgumentError(
-                f"{call.entry.name}() was not called, checking its arguments failed:"
+                f"{call.entry.name}() was not called, because checking its arguments failed:"
                 f" {type(error).__name__}: {error}"
             ) from None
 
@@ -340,7 +340,7 @@ class Executor:
             extra=call.owner.describe,
             scrub=self._scrub,
         )
-        # Not `scrubbed`, to save a call in what every answer passes.
+        # Not `self.scrubbed(text)`, because every answer would pay for that call.
         return text if self.scrubber is None else self.scrubber.data(text)
 
     def laid_out(self, call: Call, text: bytes, buffers: list[Any]) -> Reply:
@@ -379,7 +379,7 @@ class Executor:
         return Reply(status, self.scrubbed(text), type(error).__name__)
 
     def fault(self, error: Exception) -> Reply:
-        """The reply for a fault of the gate itself, so that no caller waits forever."""
+        """The reply for a bug in the gate itself, so that no caller waits forever."""
         import traceback
 
         sys.stderr.write(traceback.format_exc())
@@ -421,7 +421,7 @@ class Executor:
                 call, reply, ended, ended - call.started_at if seconds is None else seconds
             )
         finally:
-            # Only now: a process that ends before may not have recorded the call.
+            # Only now: a process that ends before this point may not have recorded the call.
             if mark >= 0:
                 self.shared.end(mark)
         if mark > MAIN_MARK:

@@ -179,7 +179,7 @@ def _frame(trace: TracebackType) -> str:
 
 
 def forget_sources() -> None:
-    """Forget source lines and classes of the file that was loaded before."""
+    """Forget the source lines and classes of the file that a reload replaced."""
     _classes.clear()
     linecache.checkcache()
 

@@ -25,10 +25,10 @@ class Follow:
     """One follow.
 
     Attributes:
-        id: Its name, and that of its folder.
+        id: Its name, and the name of its folder.
         names: The names of the callers whose calls it gets.
         prefix: It also gets the calls of callers whose names begin with this, unless another
-            follow names them or an older one has the same prefix; empty for none.
+            follow names them or the prefix of an older follow matches too; empty for none.
         lost: How many calls could not be recorded.
         why: Why the last of them could not be recorded.
         taken: The offset up to which its lines were taken.
@@ -79,7 +79,7 @@ def followers(follows: dict[str, Follow], caller: str) -> list[str]:
 
 
 class Lasting(Protocol):
-    """A follow, or what writes its lines."""
+    """A follow, or the `Track` that writes its lines."""
 
     began_at: float
     sealed_at: float
@@ -89,16 +89,16 @@ _Lasting = TypeVar("_Lasting", bound=Lasting)
 
 
 def owners(candidates: list[_Lasting], made: float, unfollowed_at: float) -> list[_Lasting] | None:
-    """Those of a caller's follows that get one of its calls.
+    """The follows that get one call of a caller.
 
     Args:
-        candidates: The follows that get calls of the caller.
+        candidates: The follows of this caller.
         made: When the call was made (monotonic).
-        unfollowed_at: When the last run that followed the caller, and is gone, ended.
+        unfollowed_at: When the last finished run that followed the caller ended.
 
     Returns:
-        Those of the runs during which it was made; if there was none, those that began since. None
-        if its run has ended, which has then counted it as missing.
+        The follows whose runs the call was made in, or else those that began after it. None if the
+        call's run has ended: that run has counted the call as missing.
     """
     own = [follow for follow in candidates if follow.began_at <= made <= follow.sealed_at]
     if own:
@@ -109,10 +109,10 @@ def owners(candidates: list[_Lasting], made: float, unfollowed_at: float) -> lis
 
 
 def given(body: bytes) -> Any:
-    """The arguments of a call for its line, `[args, kwargs]`; their beginning if they are no JSON.
+    """The arguments of a call for its line: `[args, kwargs]`, or the first bytes if not JSON.
 
     Args:
-        body: Their text, as it came.
+        body: The text of the arguments, as it arrived.
     """
     try:
         found: Any = json.loads(body.decode("utf-8", "surrogatepass"))
@@ -190,7 +190,7 @@ class LineWriter:
             while written < len(data):
                 written += os.write(self._fd, data[written:])
         except OSError:
-            # Remove a line that is not complete.
+            # Remove the incomplete line.
             os.ftruncate(self._fd, self._size)
             raise
         self._size += written
@@ -232,7 +232,7 @@ def end_of(folder: str) -> int:
 
 
 def discard(folder: str, after: int, files: Iterable[int]) -> int:
-    """Remove files before an offset and large values by number, and return these values' size."""
+    """Remove files before an offset and large values by number; return the values' size."""
     freed = 0
     for number in files:
         path = f"{folder}/blobs/{int(number)}"

@@ -79,8 +79,8 @@ class Gate:
         loop: For timers.
         spares: Makes array slots in advance.
         shared: Shows the supervisor which calls run.
-        patience: Seconds that a function gets to stop when it is told to. Then its caller is
-            answered without it.
+        patience: Seconds that a function gets to stop when it is told to. After that, its caller is
+            answered while it still runs.
         recorder: Records every call and every refused request.
         lost_calls: What to answer to the calls that were lost with the last process, by caller and
             id.
@@ -185,7 +185,7 @@ class Gate:
         if request.epoch and request.epoch != self.epoch:
             lost = self._lost_calls.get((caller.name, request.call))
             error = InterfaceRestartedError(
-                "the interface was started again since this caller last heard of it, so its module"
+                "the interface has restarted since it last answered this caller, so its module"
                 " state and this caller's handles are gone; this call was not executed"
             )
             answer = CallLostError(lost) if lost else error
@@ -349,7 +349,7 @@ class Gate:
     def _get_budget(self, connection: Connection, *_: object) -> None:
         """Answer with the limits of a caller's calls, and what the caller itself has used.
 
-        The rest of a limit that callers share would tell what other callers do.
+        What is left of a shared limit is not in the answer: it would reveal what other callers do.
         """
         meter = connection.caller.meter
         self.answer(
@@ -388,7 +388,7 @@ class Gate:
             kept = caller.results.get(call_id, _monotonic())
         if kept is None:
             if request.epoch and request.epoch != self.epoch:
-                raise InterfaceRestartedError("the interface was started again since that call")
+                raise InterfaceRestartedError("the interface has restarted since that call")
             raise HandleError(
                 f"there is no call {call_id!r}, or its result is not kept any more (results are"
                 " kept for ten minutes, within bounds)"
@@ -439,12 +439,12 @@ class Gate:
         """Reserve room for a body of the announced length.
 
         Raises:
-            WireError: The caller may not hold so many bytes more.
+            WireError: The caller may not hold that many more bytes.
         """
         room = connection.caller.room()
         if request.length > room:
             raise WireError(
-                f"the request has {request.length} bytes, and this caller may hold {room} more:"
+                f"the request has {request.length} bytes, but this caller may hold {room} more:"
                 " free handles, or make fewer calls at once",
                 413,
             )
@@ -473,13 +473,13 @@ class Gate:
         pool = connection.pool
         for slot in slots:
             if pool is None or not pool.release(slot):
-                raise WireError(f"slot {slot} was released, which this connection does not hold")
+                raise WireError(f"slot {slot} was released, but this connection does not hold it")
             call = connection.slot_calls.pop(slot, None)
             if call is not None:
                 connection.caller.results.drop(call)
 
     def lost(self, connection: Connection) -> None:
-        """Release the arrays of a closed connection; cancel its call unless that may linger."""
+        """Release the arrays of a closed connection; cancel its call unless it may linger."""
         caller = connection.caller
         caller.connections.discard(connection)
         for call in connection.slot_calls.values():
@@ -533,8 +533,8 @@ class Gate:
     def stop_call(self, call: Call, cause: str) -> None:
         """Stop a call: remove it from its queue, or raise in its function.
 
-        A caller that stops waiting never costs other callers the process. If the function does not
-        stop, its caller is answered a moment later anyway: see `detach_call`.
+        The process is not killed because a caller stops waiting. If the function does not stop, its
+        caller is answered a moment later anyway: see `detach_call`.
         """
         state = call.stop(cause)
         if state == DONE:
@@ -576,7 +576,7 @@ class Gate:
             call: The call.
             reply: The answer for its caller.
             ended: When its function ended, or its caller stopped waiting (monotonic).
-            seconds: How long the function had run for it by then, in all.
+            seconds: How long the function had run for it by then, in total.
             runs_on: Whether the function still runs.
         """
         gpu = call.gpu or ("torch" in sys.modules and uses_gpu())
@@ -593,7 +593,7 @@ class Gate:
         finally:
             # The recorder and the caller hold its slot themselves.
             reply.let_go()
-            # Only now: a process that ends before has not recorded the call.
+            # Only now: a process that ends before this point has not recorded the call.
             self.end_waiting(call)
         if not runs_on:
             self._forget(call)
@@ -621,7 +621,7 @@ class Gate:
             self.send_reply(connection, reply, self.run_headers(call))
 
     def _settled(self, call: Call, reply: Reply, ended: float, seconds: float) -> Reply:
-        """Charge and record the reply of a call, and return it, or the refusal in its place."""
+        """Charge and record the reply of a call; return it, or the refusal that replaces it."""
         size = call.bytes_in + reply.size
         if not call.started_at:
             call.tally.give_back()
@@ -640,7 +640,7 @@ class Gate:
         if recorder is not None:
             if reply.slot is not None:
                 recorder.hold(reply)
-            # Before the answer is sent: its reader may ask at once for all answered calls.
+            # Before the answer is sent: its reader may ask at once for the record of all calls.
             recorder.add(call, reply, ended, seconds, call.bytes_in + reply.size)
         return reply
 
@@ -731,7 +731,7 @@ class Gate:
         pool.release(reply.slot.index)
 
     def note(self, caller: Caller, error: GateError, request: Request | None = None) -> None:
-        """Record a refused request; None if it could not be read."""
+        """Record a refused request; `request` is None if it could not be read."""
         if self._recorder is not None:
             path, tool_call = ("", "") if request is None else (request.path, request.tool_call)
             kind = type(error).__name__
@@ -739,8 +739,8 @@ class Gate:
 
 
 def _show_life(call: Call) -> None:
-    """Tell those who wait for a call that it still runs."""
-    # Under the lock, so that this is sent neither before the head of a stream nor after its end.
+    """Send a sign of life to the connections that wait for a call."""
+    # Under the lock, so that this comes neither before the head of a stream nor after its end.
     with call.owner.lock:
         if call.state != DONE:
             for connection in call.connections:

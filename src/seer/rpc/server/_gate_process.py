@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 DETACH_AFTER = 0.5
-"""The most seconds that a function gets to stop before its caller is answered without it."""
+"""Maximum seconds that a function gets to stop before its caller is answered while it runs on."""
 
 
 def prepare_process() -> None:
@@ -149,7 +149,7 @@ class GateProcess:
     def _serve(self, ready: dict[str, Any]) -> None:
         """Send `ready`, and serve until told to stop or until the supervisor is gone."""
         self.loop.watch(self._to_supervisor.fileno(), select.EPOLLIN, self._on_message)
-        # What is loaded now stays, so the collector need not look at it in every collection.
+        # What is loaded now stays loaded, so the collector can skip it.
         gc.collect()
         gc.freeze()
         self._to_supervisor.send(ready)
@@ -196,7 +196,7 @@ class GateProcess:
         self._reply(message)
 
     def _flush(self, message: Message) -> None:
-        """Write what was answered, and say what the callers of a follow still run."""
+        """Write the answered calls, and report the calls of a follow that still run."""
         recorder, follow = self._recorder, message["follow"]
         assert recorder is not None
         sealed = {"sealed_at": self._seal(message)} if message["last"] else {}
@@ -231,10 +231,10 @@ class GateProcess:
         )
 
     def _seal(self, message: Message) -> float:
-        """End the time whose calls belong to a follow, and say when it ended.
+        """Let later calls no longer belong to a follow, and return the time from which they do not.
 
-        A call that was sent before belongs to it too, although it may wait in its socket, behind
-        this message: its run has ended, so its sender may be gone.
+        A call that is already in its socket still belongs to the follow. It is read first, because
+        its sender may be gone: the run has ended.
         """
         assert self._recorder is not None
         if not self._recorder.is_sealed(message["follow"]):
@@ -254,7 +254,8 @@ class CloseInForks:
     it had a caller's connection, it would keep that open, and the caller would wait forever.
 
     Args:
-        descriptors: What to close until `loop` is set. After that, all that the loop watches.
+        descriptors: What to close until `loop` is set. After that, everything that the loop watches
+            is closed.
     """
 
     def __init__(self, *descriptors: int) -> None:
@@ -271,7 +272,7 @@ class CloseInForks:
         if self.loop is not None:
             found = self.loop.descriptors()
             self.loop.abandoned = True
-        # Processes that this one forks do not have them.
+        # In the processes that this one forks, nothing is left to close.
         self._descriptors, self.loop = (), None
         nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         for descriptor in found:

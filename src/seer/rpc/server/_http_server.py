@@ -59,7 +59,7 @@ class HttpConnection(NonBlockingSocket):
 
     @property
     def partial(self) -> bool:
-        """Whether the beginning of a request was read, and its end is awaited."""
+        """Whether a part of a request has been read, and the rest is awaited."""
         return not self.closing and (self._request is not None or bool(self._in))
 
     def on_readable(self) -> int:

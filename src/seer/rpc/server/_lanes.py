@@ -6,7 +6,7 @@ threads, which can be interrupted only between two bytecodes. Calls wait for a l
 is fair between callers: a caller that floods it delays only itself.
 
 A function that imports something is interrupted when the import has ended. An exception inside the
-import system can leave its locks held or a package half imported, for all callers and for good.
+import system can leave its locks held or a package half imported, permanently and for all callers.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ STOP_SIGNAL = signal.SIGRTMIN + 6
 MAX_THREADS = 64
 """Threads of one function."""
 LOOK_AGAIN = 0.02
-"""Seconds between two looks at a function that imports something."""
+"""Seconds between two checks whether a function still imports something."""
 MAX_TASKS = 64
 """Calls of async functions that run at once."""
 
@@ -123,7 +123,7 @@ class MainLane:
                 sys.setprofile(None)
                 raise Stopped
 
-        # It sees the end of frames that run already, which a trace function does not.
+        # It sees frames return that run already; a trace function would not.
         sys.setprofile(profile)
 
     def interrupt(self, call: Any) -> None:
@@ -175,12 +175,12 @@ class ThreadLanes:
             time.sleep(LOOK_AGAIN)
 
     def _try_interrupt(self, call: Call) -> bool:
-        """Raise in the thread that runs `call`; False if it imports something just now."""
+        """Raise in the thread that runs `call`; False if the thread is importing something."""
         with self._lock:
             ident = self._idents.get(call)
             if ident is not None:
-                # The thread sees the exception before it can begin an import: it needs the
-                # interpreter for that, and looks for exceptions as soon as it gets it.
+                # The thread sees the exception before it can begin an import: that needs the
+                # interpreter lock, and a thread that gets the lock checks for exceptions first.
                 frames = sys._current_frames()  # pyright: ignore[reportPrivateUsage]
                 if outermost_import(frames.get(ident)) is not None:
                     return False

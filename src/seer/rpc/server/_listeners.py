@@ -40,7 +40,7 @@ def listen(path: str, mode: int) -> socket.socket:
     folder, name = os.path.split(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
-        # An address may have 107 bytes. Through a descriptor of its folder, a path is short.
+        # An address may have 107 bytes. A path through a descriptor of its folder is short.
         fd = os.open(folder or ".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             short = f"/proc/self/fd/{fd}/{name}"
@@ -82,7 +82,7 @@ class CallerSockets:
         self._most = most
         self._next = 0
         self._freed: deque[int] = deque()
-        """The numbers of callers that are gone, in the order in which they went."""
+        """The numbers of removed callers, in the order of their removal."""
         self._poller = poller
         self._handler = handler
         self._epoch = epoch
@@ -93,8 +93,8 @@ class CallerSockets:
     def add(self, config: CallerConfig) -> int:
         """Make a socket for a caller, and return the caller's number.
 
-        A number is reused only after all others: a function of a caller that is gone may still run,
-        and is charged to its number.
+        A number is reused as late as possible: a function of the removed caller may still run, and
+        is charged to that number.
 
         Raises:
             OSError: The socket cannot be made.
@@ -128,7 +128,7 @@ class CallerSockets:
             os.unlink(config.socket)  # noqa: PTH108 (import time)
 
     def read_arrived(self, names: Iterable[str]) -> None:
-        """Answer the requests of some callers that have arrived already."""
+        """Answer the requests of some callers that have already arrived."""
         if not self._answering:
             return
         for name in names:
@@ -170,7 +170,7 @@ class CallerSockets:
         except OSError:
             return None
         if len(self._waiting) >= MAX_WAITING:
-            # The oldest one. It has sent no request; connections with one have been answered.
+            # Close the oldest one. It has sent no request; those that have sent one are answered.
             next(iter(self._waiting)).close()
         connection = HttpConnection(
             connected,

@@ -1,4 +1,4 @@
-"""The event loop of the interface process: who watches the sockets, and who runs the functions.
+"""The event loop of the interface process: which thread watches sockets and which runs functions.
 
 Functions that run one at a time run on the main thread, the one that imported the module. While it
 is free, it also watches the sockets, so a short call needs no change of threads. A second thread,
@@ -56,7 +56,7 @@ class Loop(Poller):
     ) -> None:
         super().__init__()
         self.batch = 0
-        """Counts the batches of events, so that one can tell whether two came together."""
+        """Counts the batches of events; two events of one batch see the same number."""
         self.wake_at = float("inf")
         """When `due` must be called (monotonic); lowered by `wake_by`."""
         self._wake_lock = allocate_lock()
@@ -81,7 +81,7 @@ class Loop(Poller):
         self._park.acquire()
         self._stopping = False
         self.abandoned = False
-        """Whether this is a copy of it in a process that a function forked."""
+        """Whether this process was forked by a function, so this loop does not run."""
         self._alone = False
         self._last = -1
         self._polling = BriefPolling(partial(self.epoll.poll, 0, 64))
@@ -163,7 +163,7 @@ class Loop(Poller):
         if now >= self.wake_at:
             with self._wake_lock:
                 self.wake_at = float("inf")
-            # It checks everything that has a time, so nothing that was set before is missed.
+            # `due` checks everything that has a time, so it misses nothing that was set before.
             self._due(now)
 
     def run(self) -> None:

@@ -19,7 +19,7 @@ PATIENCE = 1.0
 
 
 def framed(message: dict[str, Any], descriptors: int) -> bytes:
-    """A message as a socket carries it, with the number of descriptors that travel with it."""
+    """The bytes of a message, which include the number of descriptors that travel with it."""
     text = json.dumps({**message, "descriptors": descriptors} if descriptors else message).encode()
     return _LENGTH.pack(len(text)) + text
 
@@ -60,7 +60,7 @@ class MessageSocket:
             except OSError as error:
                 if error.errno not in CANNOT_PASS or time.monotonic() > until:
                     raise
-                # Others of this user have too many descriptors on their way just now.
+                # Processes of this user have too many descriptors in flight just now.
                 time.sleep(0.02)
 
     def post(self, message: dict[str, Any], descriptors: list[int] | None = None) -> None:

@@ -48,11 +48,11 @@ class Poller:
             try:
                 handler(events)
             except Exception:
-                # The supervisor must survive its own faults, because nothing watches over it.
+                # The supervisor must survive its own bugs, because nothing restarts it.
                 import traceback
 
                 os.write(2, traceback.format_exc().encode())
 
     def close(self) -> None:
-        """Close it, in a forked process."""
+        """Close the epoll in a forked process."""
         self.epoll.close()

@@ -1,6 +1,6 @@
 """The interface process: it loads the file and serves the functions that it exposes.
 
-The supervisor, which holds all sockets, forks it, so it starts with everything it needs.
+The supervisor holds all sockets and forks this process, so the process starts with all it needs.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ._message_socket import MessageSocket
 
 PATIENCE, MOST_PATIENCE = 0.5, 60.0
-"""Seconds between two checks whether calls still run the code of a replaced module."""
+"""Bounds for the seconds between two checks whether calls still run code of a replaced module."""
 FAILED_TO_LOAD = 3
 POISONED = 4
 
@@ -63,7 +63,7 @@ def serve(
     if interface is None:
         return FAILED_TO_LOAD
     process = InterfaceProcess(config, interface, epoch, shared, to_supervisor, places)
-    # A reload replaces it in the process. A reference here would keep the first module forever.
+    # A reload replaces the interface in the process. A reference here would keep the first one.
     del interface
     closing.loop = process.loop
     for name, index, budget, listener in listeners:
@@ -129,7 +129,7 @@ class InterfaceProcess(GateProcess):
         self._patience = PATIENCE
         self._again: threading.Timer | None = None
         self._forgetting = threading.Lock()
-        """Held to change these three, on the main thread or a timer's."""
+        """Guards `_old`, `_patience` and `_again`, which the main thread and a timer's change."""
         self.loop = Loop(
             next_job=self._queue.pop,
             run_job=self._run_job,
@@ -164,7 +164,7 @@ class InterfaceProcess(GateProcess):
         self._serve({"op": "ready", **self._exposed()})
 
     def _exposed(self) -> Message:
-        """What the supervisor must know of the interface."""
+        """What the supervisor must know about the interface."""
         return {
             "schema": self._interface.schema(),
             "warnings": self._interface.warnings,

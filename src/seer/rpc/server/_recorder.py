@@ -3,7 +3,7 @@
 While a call is answered, it is only added to a queue. A thread writes the queue a moment later,
 many calls at a time, so a small call is hardly delayed. The values cannot change until then: slots
 are sealed and held until their digest is taken, and arguments are kept as they arrived. A full disk
-costs records, never calls. The followers are told how many records were lost.
+costs records, never calls. The readers of the record learn how many records were lost.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
 PAUSE = 0.01
 """Seconds between two rounds of writing. A crash loses the records of calls since the last one."""
 AT_ONCE = 500
-"""Lines to make, some microseconds each, before other threads get the interpreter."""
+"""Lines to make before other threads get the interpreter. Each takes some microseconds."""
 TELL = 0.05
-"""The least seconds between two messages to the controller about records."""
+"""Minimum seconds between two messages to the controller about records."""
 MAX_WAITING = 256 << 20
 """Bytes of large arguments and results that may wait to be written. Above that, calls wait too."""
 SMALL = 1024
-"""Calls of up to so many bytes are limited by their number instead."""
+"""Calls up to this many bytes are limited by their number, `MAX_CALLS`, instead of their size."""
 MAX_CALLS = 100_000
 """Calls that may wait to be written. Above that, further ones wait too."""
 MAX_STREAMED = 256 << 20
@@ -65,12 +65,12 @@ _LINE = (
 
 
 class Recorder:
-    """Writes the calls of followed callers into the follows' folders, and holds the last others.
+    """Writes the calls of followed callers into the follows' folders, and holds some other calls.
 
     Args:
-        folder: The folder of these folders; it is made on demand.
+        folder: The folder that contains these folders; it is made on demand.
         results: Whether large values are written, or only their digests.
-        source_hash: The digest of the interface file, for calls of no function of the file.
+        source_hash: The digest of the interface file, for calls that only fetch a handle.
         follows: The follows that exist at the start.
         shared: Counts the calls that were noted and written, so a crash shows how many are lost.
         notify: Called with messages for the controller.
@@ -98,8 +98,8 @@ class Recorder:
         self._queue: deque[_Item] = deque()
         self._bell: SimpleQueue[None] = SimpleQueue()
         self._attend_at = 0
-        """How many calls there may be until further ones wait; 0 if the next one must wake the
-        thread."""
+        """The value of `_queued_count` above which adding a call pauses; 0 if the next call must
+        wake the thread."""
         self._waiting = 0
         self._streamed = 0
         self._refusals = Refusals()
@@ -139,7 +139,8 @@ class Recorder:
         # The next lines call nothing, so no other thread runs between them.
         count = self._queued_count = self._queued_count + 1
         if mark >= 0:
-            # First. If the process ends in between, the mark shows that it was not noted.
+            # Before the count: if the process ends in between, the mark's number is above the
+            # count, which shows that the call was not noted.
             self._marks[mark * MARK_CELLS + NOTED] = count
         self._cells[0] = count
         self._queue.append((call, reply, ended, seconds, size))
@@ -179,7 +180,7 @@ class Recorder:
     def refused(
         self, caller: Caller, path: str, kind: str, message: str, *, tool_call: str = ""
     ) -> None:
-        """Note a request that was refused. Of a flood, record some, and the number of the rest."""
+        """Note a refused request. In a flood, record some, and count the rest."""
         line = self._refusals.line(caller.name, path, kind, message, tool_call=tool_call)
         if line:
             self._refuse(caller.name, line)
@@ -225,9 +226,9 @@ class Recorder:
         self._enqueue(begin)
 
     def seal(self, identifier: str) -> float:
-        """End the time whose calls belong to a follow, and say when it ended.
+        """Let later calls no longer belong to a follow, and return the time from which they do not.
 
-        Calls that still run belong to it too.
+        Calls that still run belong to it.
         """
         track = self._tracks.get(identifier)
         if track is None:
@@ -309,7 +310,7 @@ class Recorder:
         self._notify({"op": "recorded"})
 
     def _keep_or_lose(self, item: _Item) -> None:
-        """Keep an item. If that fails for a reason nobody thought of, the others are still kept."""
+        """Keep an item. If that fails unexpectedly, the other items are still kept."""
         try:
             self._keep(item)
         except Exception as error:
@@ -491,7 +492,7 @@ def _stream_result(call: Call, reply: Reply) -> tuple[bytes, list[memoryview]]:
 INLINE_TEXT = 64 * 1024
 """JSON text up to this size is in the line itself."""
 MAX_BACKLOG = 1 << 30
-"""Bytes of one follow that were not taken yet, above which recording waits for its reader."""
+"""Bytes of one follow that its reader may leave untaken. Above that, recording waits."""
 RING_LINES = 16 << 20
 """Bytes of lines that the ring holds in memory."""
 RING_BLOBS = 64 << 20
@@ -617,7 +618,7 @@ class Track:
         if not lines or self.ended:
             return False
         for index, error in self._writer.append(lines).items():
-            # Nobody will take them.
+            # No line names these files, so no reader would take them.
             _remove(files[index])
             self._written -= len(lines[index]) + sum(size for _, size in files[index])
             self.lose(1, error)
@@ -630,7 +631,7 @@ class Track:
 
 
 class Ring:
-    """The last calls that nobody follows.
+    """The most recent calls that no follow gets.
 
     Args:
         folder: For large values. Files that an earlier process left there are removed.
@@ -646,7 +647,7 @@ class Ring:
         remove_folder(folder)
 
     def add(self, caller: str, line: bytes, blobs: list[tuple[int, memoryview]]) -> None:
-        """Hold a line, and drop the oldest ones above the bounds."""
+        """Hold a line, and drop the oldest lines above the bounds."""
         files: list[tuple[str, int]] = []
         if sum(len(view) for _, view in blobs) > RING_BLOBS:
             self.drop(caller)
@@ -669,7 +670,7 @@ class Ring:
             self.drop(oldest)
 
     def take(self, callers: set[str]) -> list[tuple[bytes, list[str]]]:
-        """Remove the lines of some callers; each with its files, which now belong to the taker."""
+        """Remove and return the lines of some callers, with their files, which the taker owns."""
         taken: list[tuple[bytes, list[str]]] = []
         kept: deque[tuple[str, bytes, list[tuple[str, int]]]] = deque()
         for item in self._held:
@@ -701,7 +702,7 @@ def _remove(files: list[tuple[str, int]]) -> None:
         try:
             os.unlink(path)  # noqa: PTH108 (import time)
         except OSError:
-            # It is gone already, or its disk has become read-only. Nobody takes it either way.
+            # The file is gone already, or its disk has become read-only. No reader takes it.
             continue
 
 
@@ -731,7 +732,7 @@ def store(folder: str, number: int, view: memoryview) -> int:
 
 
 def _utf8(text: bytes) -> bytes:
-    """JSON text that every reader accepts: lone surrogates, which the wire allows, are escaped."""
+    """JSON text that every reader accepts: it escapes lone surrogates, which the wire allows."""
     try:
         text.decode()
     except UnicodeDecodeError:

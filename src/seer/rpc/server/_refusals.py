@@ -15,7 +15,7 @@ _CALLERS = 4096
 
 
 class Refusals:
-    """Makes the lines. Of a flood of requests, it describes some, and counts the rest."""
+    """Makes the lines. In a flood, some requests get a line, and the rest are counted."""
 
     def __init__(self) -> None:
         self._limits: dict[str, _RateLimit] = {}
@@ -34,7 +34,7 @@ class Refusals:
         return _summary(caller, limit, now) if limit.is_due(now) else b""
 
     def rest(self) -> list[tuple[str, bytes]]:
-        """Callers and lines for the requests that were only counted until now."""
+        """For each caller with requests that were only counted until now: a line with the count."""
         now = time.time()
         counted = [(caller, limit) for caller, limit in list(self._limits.items()) if limit.held]
         return [(caller, _summary(caller, limit, now)) for caller, limit in counted]

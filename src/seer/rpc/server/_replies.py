@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _COPY_BELOW = 1 << 20
 _MAX_LAYOUT = MAX_HEAD - 2048
-"""Bytes that the header with the places of all buffers may have."""
+"""Maximum bytes of the header with the places of all buffers."""
 
 
 class Reply:
@@ -46,7 +46,7 @@ class Reply:
         slot: The slot with the other buffers, if any.
         pool: The pool of the slot.
         size: The bytes of text and buffers.
-        kept_size: The bytes that keeping it takes, without the slot.
+        kept_size: The bytes it takes while it is kept, without the slot.
         outcome: `ok`, or the name of the error's class, for the record.
         traceback: The whole traceback for the record; empty if there is none or the text has it.
         last_chunk: The end of a streamed reply; empty for other replies.
@@ -122,7 +122,7 @@ class Reply:
             self.pool.release(self.slot.index)
 
     def let_go(self) -> None:
-        """Note that the slot is not filled or read any more on behalf of this reply."""
+        """Note that this reply no longer needs the slot."""
         if self.slot is not None and self.pool is not None:
             self.pool.let_go(self.slot)
 
@@ -143,7 +143,7 @@ class Reply:
         return other
 
     def message(self, prefix: bytes, *, close: bool) -> list[bytes]:
-        """The parts to send; the first goes with the descriptor of a slot that the peer lacks."""
+        """The parts to send; a descriptor that the peer needs for the slot goes with the first."""
         if not self.pieces:
             head = response_head(self.status, prefix, len(self.text), close=close)
             return [head + self.text]
@@ -190,7 +190,7 @@ def _bytes(buffer: Any) -> bytes:
 APART = 16 << 20
 """From this many bytes on, several threads copy. Below that, starting them does not pay."""
 MOST = 4
-"""The most threads; more of them do not copy faster."""
+"""Maximum number of threads. More do not copy faster."""
 _PAGE = 4096
 
 

@@ -21,7 +21,7 @@ class RequestBuffers:
         body: The whole body.
         request: Has the places of the buffers.
         descriptors: The memfds that came with it; this object closes them.
-        room: How many bytes more the caller may hold.
+        room: How many more bytes the caller may hold.
 
     Raises:
         ProtocolError: A memfd is not sealed, has holes, is too large, or is shorter than the
@@ -62,12 +62,12 @@ class RequestBuffers:
                 # Values made from buffers must not take more memory than the caller has sent.
                 left[piece.index] -= piece.size
                 if left[piece.index] < 0:
-                    raise ProtocolError("the buffers of a memfd have more bytes than it")
+                    raise ProtocolError("the buffers of a memfd have more bytes than the memfd")
             found.append(piece.cut(source))
         return found
 
     def keep(self) -> Callable[[], list[memoryview]]:
-        """A function that gives the buffers as they arrived; it may be called once, at any time."""
+        """A function that returns the buffers as they arrived; call it once, at any time."""
         inline = memoryview(bytes(self._original))
 
         def pristine() -> list[memoryview]:

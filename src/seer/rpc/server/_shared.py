@@ -2,11 +2,12 @@
 
 It holds what must outlive a crash or be readable while the interface cannot answer: the meters of
 all budgets, and a *mark* for each call that runs or waits. The mark of a running call has the time
-at which the supervisor may kill the process because of it. Beside a mark are the call's arguments,
-if they are small, for the record of a call that a crash ends.
+at which the supervisor may kill the process because of it. A mark also has room for the arguments
+of its call, if they are small, for the record of a call that a crash ends.
 
-A call keeps its mark until the recorder has it. The mark then has the call's number among all that
-the recorder got, so a crash at any moment leaves each call either to its mark or to that count.
+A call keeps its mark until the recorder has it. The recorder numbers the calls that it gets: it
+writes the number into the mark, and then raises the count of calls that it has. So after a crash,
+each call is either known from its mark or covered by that count, never both.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ _KILL_AT, _SINCE, _PLACE, _PAID, _SHARED_BY, _MADE, NOTED, _SIZE = range(8)
 _ID_AT = 64
 _ID_BYTES = 64
 _STREAMED = (_ID_AT + 2 * _ID_BYTES) // 8
-"""The cell behind the ids."""
+"""The cell after the ids."""
 _pack_call = Struct(f"=dddddddd{_ID_BYTES}s{_ID_BYTES}sd").pack_into
 _BODY_BYTES = 2048
 """Bytes of arguments that are kept for one mark. Larger ones are not kept."""
 LOOK_AGAIN = 0.005
-"""Seconds between two looks for a free mark."""
+"""Seconds between two checks for a free mark."""
 _FUNCTIONS = 4096
 METERS = 8192
 FIRST_FUNCTION = 1
@@ -55,7 +56,7 @@ _BODIES_AT = _ALL_MARKS * _MARK_BYTES + METERS * WIDTH * 8 + 3 * 8
 
 
 def first_place(caller: int) -> int:
-    """The first place of a caller. Adding a function's number gives that of both together."""
+    """The first place of a caller. Its place for a function is that plus the function's number."""
     return caller * _FUNCTIONS
 
 
@@ -73,7 +74,7 @@ class UnfinishedCall:
         paid: Seconds that were charged for it already; 0 if its caller was not answered while it
             ran.
         shared_by: How many calls of a batch share its time.
-        noted: Whether the recorder had got it.
+        noted: Whether the recorder had it.
         streamed: How many items it had sent, or was about to send.
         body: The JSON text of its arguments; None if it was not kept.
     """
@@ -101,8 +102,8 @@ class Shared:
         self.bytes = memoryview(memory)
         self.cells = self.bytes[:_BODIES_AT].cast("d")
         self.recorded = self.cells[-3:]
-        """How many calls the recorder got, how many of them are in its files, and how many calls
-        wait without a mark."""
+        """How many calls the recorder has received, how many of them it has written, and how many
+        calls wait without a mark."""
 
     def meter_base(self, index: int) -> int:
         """The first cell of meter number `index`.
@@ -165,7 +166,7 @@ class Shared:
         )
 
     def go_on(self, mark: int, *, since: float, kill_at: float, shared_by: int) -> None:
-        """Change the times of a running call; the arguments are those of `begin`."""
+        """Change the times of a running call; the arguments are as for `begin`."""
         cell = mark * MARK_CELLS
         self.cells[cell + _KILL_AT] = kill_at
         self.cells[cell + _SINCE] = since
@@ -191,7 +192,7 @@ class Shared:
         return any(0.0 < when < now for when in times)
 
     def unfinished(self) -> list[UnfinishedCall]:
-        """The calls that run, then those that wait; to be read after a crash."""
+        """The calls that ran and then those that waited, for use after a crash."""
         found: list[UnfinishedCall] = []
         for mark in range(_ALL_MARKS):
             cell = mark * MARK_CELLS
@@ -227,7 +228,7 @@ class Shared:
         return [int(place) % _FUNCTIONS for place in places if place]
 
     def take_unrecorded(self) -> int:
-        """How many calls a process had, of which neither the record nor a mark tells."""
+        """Reset the counts, and return how many calls are neither written nor known from a mark."""
         noted, written, unmarked = self.recorded
         for index in range(len(self.recorded)):
             self.recorded[index] = 0.0
@@ -247,7 +248,7 @@ class Marks:
     """
 
     def __init__(self, first: int = MAIN_MARK + 1, end: int = MARKS) -> None:
-        # The one that was given back last is taken first, so that few use memory.
+        # The mark that was given back last is taken first, so that few marks use memory.
         self._free = [*range(end - 1, first - 1, -1)]
 
     def take(self) -> int:
@@ -264,7 +265,7 @@ class Marks:
             return -1
 
     def give(self, mark: int) -> None:
-        """Give a mark back, if it is one of those that are given out."""
+        """Give a mark back; does nothing for -1 and for the main thread's mark."""
         if mark > MAIN_MARK:
             self._free.append(mark)
 
@@ -293,7 +294,7 @@ class WaitingMarks:
         return mark
 
     def remove(self, mark: int) -> None:
-        """Note that a call does not wait any more."""
+        """Note that a call no longer waits."""
         if mark >= 0:
             self._shared.end(mark)
             self._marks.give(mark)

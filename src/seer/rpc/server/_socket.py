@@ -1,4 +1,4 @@
-"""A stream socket that never blocks: bytes that it cannot send at once, it sends later.
+"""A stream socket that never blocks: it queues the bytes that it cannot send at once.
 
 The gate's connections to callers, the front's connections to copies and the supervisor's control
 connections are such sockets. The thread that runs the poller handles events. Any thread may send.
@@ -63,10 +63,10 @@ class NonBlockingSocket:
         raise NotImplementedError
 
     def on_clogged(self, clogged: bool) -> None:
-        """Handle that bytes begin or cease to wait for the peer; called under the lock."""
+        """Called under the lock when bytes begin or cease to wait for the peer."""
 
     def on_refused(self) -> None:
-        """Handle that queued descriptors cannot be passed; their message was dropped."""
+        """Called when queued descriptors cannot be passed, so their message was dropped."""
         self.give_up()
 
     def on_closed(self) -> None:
@@ -114,7 +114,7 @@ class NonBlockingSocket:
     def send_parts(self, parts: Sequence[bytes | bytearray], descriptors: Sequence[int]) -> None:
         """Send several parts, with descriptors on the first byte; otherwise like `send`.
 
-        The descriptors are closed here, when they are sent or cannot be.
+        The socket owns the descriptors, and closes them once they are sent or cannot be sent.
 
         Raises:
             OSError: The kernel passes no more descriptors now (`CANNOT_PASS`); nothing was sent.
@@ -204,7 +204,7 @@ class NonBlockingSocket:
     def give_up(self) -> None:
         """Shut down a connection over which nothing can be sent, so that the peer does not wait.
 
-        The polling thread then reads its end and closes it.
+        The polling thread then reads the end of the stream and closes the socket.
         """
         self.failed = True
         with contextlib.suppress(OSError):
@@ -248,7 +248,7 @@ class RequestSocket(Protocol):
 
     @property
     def partial(self) -> bool:
-        """Whether the beginning of a request was read, and its end is awaited."""
+        """Whether a part of a request has been read, and the rest is awaited."""
         ...
 
     def on_readable(self) -> int | None:

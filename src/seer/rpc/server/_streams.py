@@ -3,7 +3,8 @@
 A generator stays on its lane from the first item to the last, so that what it holds over a `yield`
 (a lock, `torch.no_grad()`) does not affect other calls. So it must not wait long for its reader. A
 caller that stops reading loses the stream after a while. While calls of other callers wait for the
-lane, a generator may run further ahead of a slow reader. Then it is ended.
+lane, a generator may run further ahead of a slow reader. If that is not enough, its call is
+cancelled.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ MAX_AHEAD = 64 << 20
 STALL = 30.0
 """Seconds that a function waits for a caller that reads nothing of its stream."""
 PATIENCE = 1.0
-"""Seconds in all that other callers wait for the lane of a stream whose reader is slow."""
+"""Total seconds that other callers wait for the lane of a stream whose reader is slow."""
 LOOK_AGAIN = 0.02
 """Seconds between two checks of a slow reader."""
 STREAM_END = b'{"end":null}'
@@ -185,7 +186,7 @@ def _laid_out(line: bytes, buffers: list[Any]) -> bytes:
 
 
 class Pace:
-    """Decides whether a stream must wait for its reader; asked until it need not."""
+    """Decides whether a stream must wait for its reader; asked until the stream may continue."""
 
     __slots__ = ("_call", "_gate", "_looked", "_unsent", "_until")
 

@@ -67,10 +67,10 @@ class Workers:
         return []
 
     def on_up(self) -> None:
-        """Handle that the process with the callers' sockets is ready."""
+        """Called when the process with the callers' sockets is ready."""
 
     def on_drained(self, number: int) -> None:
-        """Handle that the copy of this number has finished its work."""
+        """Called when the copy of this number has finished its work."""
 
     def tick(self, now: float) -> None:
         """Check timeouts."""
@@ -93,7 +93,7 @@ class OneProcess(Workers):
         self._supervisor.fork(self._run)
 
     def _run(self, to_supervisor: MessageSocket, epoch: str) -> int:
-        """In the forked process."""
+        """Serve in the forked process."""
         from ._process import serve
 
         supervisor = self._supervisor
@@ -172,7 +172,7 @@ class Supervisor:
             ValueError: There is a caller of that name, or there are too many.
         """
         index = self.sockets.add(config)
-        # A caller that is gone may have used this place.
+        # A removed caller may have used this meter.
         self.shared.clear_meter(FIRST_CALLER + index)
 
     def remove_caller(self, name: str) -> None:
@@ -300,18 +300,18 @@ class Supervisor:
             self._control.record_lost(last.lost, self.ended, self._output)
         if not self._stopping:
             self._after_end(child.tail())
-        # Last: one of them may ask for everything that is recorded, or end a run.
+        # Last, because a question may be for everything that is recorded, or end a run.
         self._questions.fail(f"the interface has ended: {self.explained}")
 
     def fail_to_start(self, failure: dict[str, Any] | None, ended: str, tail: str) -> None:
-        """Handle that the copies could not be started, so nothing can be served."""
+        """Called when the copies could not be started, so nothing can be served."""
         self.failure = failure
         self.ended = ended
         if not self._stopping:
             self._after_end(tail)
 
     def give_up(self, why: str) -> None:
-        """End the front, after it has told all callers: no further copy will be started."""
+        """Let the front tell all callers that no further copy will be started, and end it."""
         self._given_up = why
 
         def told(_answer: dict[str, Any]) -> None:
@@ -321,7 +321,7 @@ class Supervisor:
         self.ask({"op": "give_up", "why": f"the interface is not running: {why}"}, told)
 
     def _after_end(self, tail: str) -> None:
-        """Restart the interface after its end, or keep the reason for those who ask."""
+        """Restart the interface after its end, or keep the reason for callers that ask."""
         if self.state == "starting":
             self.state = "failed"
             if self.failure is None:
@@ -348,7 +348,7 @@ class Supervisor:
             self.sockets.answer(True)
         else:
             if self.failure is not None:
-                # Only the controller gets the reason: it may contain what callers must not see.
+                # The reason may contain what callers of a blind interface must not see.
                 self.ended += "; loading it again failed"
                 if not self._blind:
                     self.ended += f": {self.failure['message']}"
@@ -362,7 +362,7 @@ class Supervisor:
         return bool(self.config.blind or self.config.hidden)
 
     def describe_end(self, child: Child, last: ExitReport) -> str:
-        """Reap a process, and return how it ended and what callers may know of its last seconds."""
+        """Reap a process, and return how it ended, in as much detail as callers may have."""
         ended = child.reap()
         output = child.tail(5)
         told = self.config.tracebacks is True and not self._blind
@@ -409,12 +409,12 @@ class Supervisor:
             refused = InterfaceDiedError(f"the interface is not running: {ended}")
         elif request.epoch and request.epoch != self.epoch:
             refused = InterfaceRestartedError(
-                "the interface is being started again, so its module state and this caller's"
-                f" handles are gone; this call was not executed. {self.ended[:1].upper()}"
+                "the interface is restarting, so its module state and this caller's handles are"
+                f" gone; this call was not executed. {self.ended[:1].upper()}"
                 f"{self.ended[1:]}"
             )
         else:
-            # The client asks again, so nothing is refused.
+            # The client tries again, so this is not recorded as a refusal.
             connection.respond_text(503, error_text("Starting", "the interface is being started"))
             return
         if not lost:
@@ -443,15 +443,15 @@ class Questions:
         try:
             to_process.post(message, descriptors)
         except OSError as error:
-            # Any other error means that the process has just ended. `fail` answers when its last
-            # calls are recorded: the question may be for them.
+            # Any other error means that the process has just ended. `fail` answers after its last
+            # calls are recorded, because the question may be about them.
             if error.errno in CANNOT_PASS:
                 del self._asked[self._number]
                 words = f"descriptors cannot be passed just now: {error.strerror}; try again"
                 answered({"error": {"message": words, "busy": True}})
 
     def answer(self, message: dict[str, Any]) -> None:
-        """Pass an answer to the one who asked."""
+        """Pass an answer to the function that waits for it."""
         answered = self._asked.pop(message["to"], None)
         if answered is not None:
             answered(message)
