@@ -1,9 +1,8 @@
 """The client of the gate, which generated libraries use.
 
-It runs in agents' jails, where no other part of Seer is, and under another package name. So it has
-only relative imports and needs only the standard library. It uses numpy for arrays if numpy is
-installed. Names are loaded on first use, because the front uses one module of this package and not
-the others.
+It runs in agents' jails, without the rest of Seer and under another package name. So it has only
+relative imports and needs only the standard library. It uses numpy for arrays if numpy is
+installed. Names are loaded on first use, because the front needs only one module of this package.
 """
 
 from __future__ import annotations

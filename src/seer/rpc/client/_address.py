@@ -33,7 +33,7 @@ def from_environment(name: str) -> str:
     if not address:
         raise ProtocolError(
             f"the environment has no {key}: {name!r} is not served to this process, or the process"
-            " was started with another environment than its session's"
+            " was started without the environment of its session"
         )
     return address
 
@@ -56,7 +56,7 @@ def connect(address: str) -> socket.socket:
         if error.errno not in CANNOT_PASS:
             raise
         raise _busy(error.errno) from None
-    raise ProtocolError(f"a gate's address is {address!r}, neither path:... nor fd:N")
+    raise ProtocolError(f"the gate's address {address!r} is neither path:... nor fd:N")
 
 
 def _busy(number: int | None) -> GateBusyError:
@@ -72,7 +72,7 @@ def _connect_path(path: str) -> socket.socket:
         except OSError as error:
             if "too long" not in str(error):
                 raise
-            # An address may have 107 bytes. Through a descriptor of its folder, a path is short.
+            # An address may have 107 bytes. A path through a descriptor of its folder is short.
             folder, name = os.path.split(path)
             fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
@@ -82,8 +82,8 @@ def _connect_path(path: str) -> socket.socket:
     except (FileNotFoundError, ConnectionRefusedError) as error:
         connected.close()
         raise InterfaceDiedError(
-            f"nothing listens at the gate {path!r} any more ({error.strerror}): the interface has"
-            " ended, or the sandbox that served it"
+            f"nothing listens at the gate {path!r} any more ({error.strerror}): the interface or"
+            " the sandbox that served it has ended"
         ) from None
     except BaseException:
         connected.close()
@@ -126,5 +126,5 @@ def _through_connector(fd: int) -> socket.socket:
         raise InterfaceDiedError("the gate's connector is closed: the sandbox has ended")
     raise InterfaceDiedError(
         f"the gate's connector opened no connection ({note.decode('ascii', 'replace')}): the"
-        " interface has ended, or the sandbox that served it"
+        " interface or the sandbox that served it has ended"
     )

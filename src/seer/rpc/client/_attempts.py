@@ -39,7 +39,7 @@ class TryAgain:
 
 
 class AskIdempotent(Exception):
-    """What follows depends on whether the function is idempotent; `lost` is the error if not."""
+    """The next step depends on whether the function is idempotent; `lost` is the error if not."""
 
     def __init__(self, lost: CallLostError) -> None:
         super().__init__()

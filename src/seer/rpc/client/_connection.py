@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _READ_SIZE = 65536
 _monotonic = time.monotonic
 SILENCE = 600.0
-"""Seconds without a sign of life after which a gate counts as gone. One comes every ten seconds."""
+"""Seconds of silence after which a gate counts as gone. A gate sends something every 10 seconds."""
 
 
 class CannotPass(Exception):
@@ -78,18 +78,18 @@ class Connection:
             connected.setblocking(False)
 
     def _wait_at_most(self, seconds: float) -> None:
-        """Let a blocking socket give up reading after that long without a byte."""
+        """Let a blocking socket give up reading after this many seconds without a byte."""
         if seconds != self._timeout:
             self._timeout = seconds
             whole = max(seconds, 0.001)
             packed = struct.pack("ll", int(whole), int(whole % 1 * 1_000_000))
-            # Set on the socket, because Python's own timeouts take a system call with every read.
+            # Set on the socket, because Python's own timeouts add a system call to every read.
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, packed)
 
     def exchange(
         self, parts: list[Any], descriptors: list[int], patience: float = SILENCE
     ) -> Steps[Response]:
-        """Send a request and wait for its response (of a stream, for the head).
+        """Send a request and wait for its response (for a stream: the head of the response).
 
         Args:
             parts: The bytes of the request.

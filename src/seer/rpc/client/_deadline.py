@@ -1,9 +1,9 @@
 """Deadlines for calls, as a context manager.
 
-An interrupt (Ctrl-C) may come at any moment, also as a block is entered or left, and must not leave
-the block's deadline behind: every later call would fail. So a deadline holds while a lock is held,
-and the method that leaves the block is the lock's own. It is C code, which Python cannot interrupt
-before it has released the lock.
+An interrupt (Ctrl-C) may come at any moment, even while a block is entered or left, and must not
+leave the block's deadline behind: every later call would fail. So a deadline applies while a lock
+is held, and the method that leaves the block is the lock's own. It is C code, which Python cannot
+interrupt before it has released the lock.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _entered: ContextVar[_Entered | None] = ContextVar("seer_deadline", default=None
 
 
 class deadline:
-    """Calls inside the block end at the latest `seconds` after it was entered.
+    """Calls inside the block end at most `seconds` after the block was entered.
 
-    An inner deadline can only shorten an outer one. A task that is started inside and runs on after
-    the block has no deadline then.
+    An inner deadline can only shorten an outer one. The deadline does not apply to a task that
+    outlives the block, once the block has ended.
 
     Args:
         seconds: The time allowed.

@@ -23,7 +23,7 @@ class Wait:
     Attributes:
         seconds: How long it waits for the socket at most, or how long it sleeps.
         fd: The socket's descriptor; -1 to sleep.
-        write: Whether it waits to write, and not to read.
+        write: Whether it waits to write instead of to read.
     """
 
     __slots__ = ("fd", "seconds", "write")
@@ -37,7 +37,7 @@ class Wait:
 def drive(steps: Steps[_T]) -> _T:
     """Run an exchange on the calling thread, and return its result.
 
-    Its sockets block and have their own timeout. If one would block, its timeout is over.
+    Its sockets block and have their own timeout. So a wait for a socket means that it timed out.
     """
     try:
         wait = next(steps)

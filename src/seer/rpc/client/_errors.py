@@ -1,4 +1,4 @@
-"""Makes exceptions of the errors in responses.
+"""Turns the errors in responses into exceptions.
 
 No class is imported by a name from the wire. Seer's own errors come from a fixed table. For an
 exception of a function, a subclass of `RemoteError` is made that also inherits the builtin
@@ -30,9 +30,7 @@ def error_from(text: bytes | memoryview) -> Exception:
         if kind == "RemoteError":
             return _remote(found, message)
     except (ValueError, KeyError, TypeError, RecursionError):
-        return ProtocolError(
-            f"the gate answered with an error that has no known form: {text!r:.200}"
-        )
+        return ProtocolError(f"the gate answered with an error of an unknown form: {text!r:.200}")
     if kind == "Starting":
         return Starting(message)
     return _KNOWN.get(kind, GateError)(message)
@@ -86,7 +84,7 @@ def _usable(found: Any) -> bool:
 
 
 def _init(self: Any, message: str) -> None:
-    # Not the builtin's constructor, because some need more than a text.
+    # The builtin's constructor is not called, because some builtins need more than a text.
     self.args = (message,)
     self.remote_message = message
 

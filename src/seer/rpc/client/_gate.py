@@ -83,7 +83,7 @@ class Gate(Transport):
         """Like `call`, without blocking the event loop. Cancelling it cancels the call.
 
         With `plain`, the arguments are JSON data (base64 text for bytes, nested lists for arrays,
-        objects for records and handles), which the gate converts by the function's hints.
+        objects for records and handles), which the gate converts by the function's type hints.
         """
         arguments = self._encode(function, args, kwargs or {}, plain=plain)
         path = "/v1/call/" + function

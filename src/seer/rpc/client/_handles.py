@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 class Handle:
     """A value on the server. Pass it to exposed functions, or fetch it, whole or in part.
 
-    The server releases the value when the handle is garbage, with `free()`, or when the session
-    ends.
+    The server releases the value when nothing refers to the handle, after `free()`, or when the
+    session ends.
 
     Attributes:
         type: The name of the value's class on the server.

@@ -28,7 +28,7 @@ _forbidden = False
 
 
 class Mapping:
-    """A mapped slot. `lend` hands out its memory, and notices when nothing uses that any more."""
+    """A mapped slot. `lend` hands out its memory, and notices when nothing uses it any more."""
 
     __slots__ = ("_used", "memory", "size", "slot")
 
@@ -61,7 +61,7 @@ class Mapping:
 
 
 def _weakly_referable(memory: mmap.mmap, size: int) -> Any:
-    # A view of a view keeps the object below alive only if that is not a memoryview.
+    # A view of a view keeps the underlying object alive only if that is not a memoryview.
     try:
         import numpy
     except ImportError:
@@ -72,7 +72,7 @@ def _weakly_referable(memory: mmap.mmap, size: int) -> Any:
 
 
 def _has_own_pages(memory: mmap.mmap, size: int) -> bool:
-    """Whether some page is a private copy, made by a write; True if one cannot tell."""
+    """Whether some page is a private copy, made by a write; True if that is not known."""
     try:
         import numpy
 

@@ -168,7 +168,7 @@ class ResponseReader:
         if spoken != b"%d" % VERSION:
             raise WireError(
                 f"the gate speaks version {spoken.decode('ascii', 'replace')!r} of its protocol,"
-                f" this client version {VERSION}: create the session again, so that both match"
+                f" but this client speaks {VERSION}: create the session again, so that both match"
             )
         response = Response(status)
         response.epoch = headers.get(b"seer-epoch", b"").decode("ascii", "replace")

@@ -1,9 +1,10 @@
 """The tool call that a call of the gate belongs to.
 
-A run draws a token for each tool call of its agent. The harness sets it while it calls a tool. A
-session hands it to the code that it runs: a kernel calls `begin` before each cell, and a command of
-a shell has it in its environment. The client sends it with each call, and the run finds its tool
-call by it. Code in a jail can send any token that it has seen, so it says what its caller claims.
+A run makes a random token for each tool call of its agent. The harness sets it while it calls a
+tool. A session hands it to the code that it runs: a kernel calls `begin` before each cell, and a
+shell command has it in its environment. The client sends the token with each call, and the run
+finds the tool call by it. Code in a jail can send any token that it has seen, so a token is only a
+claim of the caller.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ _here: ContextVar[str | None] = ContextVar("seer_tool_call", default=None)
 
 
 class tool_call:
-    """Calls of the gate inside the block belong to a tool call, and so do those of its tasks.
+    """Calls of the gate inside the block, and in tasks that it starts, belong to a tool call.
 
     Args:
-        token: What the run calls the tool call.
+        token: The run's token for the tool call.
     """
 
     def __init__(self, token: str) -> None:
@@ -45,7 +46,7 @@ def current() -> str:
 
 
 def _from_environment() -> str:
-    """The token of this process; empty if no header could carry it."""
+    """The token of this process; empty if it is not valid in a header."""
     data = os.environ.get(VARIABLE, "").encode("utf-8", "surrogateescape")
     return "" if len(data) > _LONGEST or data.translate(None, _ALLOWED) else data.decode()
 
@@ -78,7 +79,7 @@ def _of_thread() -> str:
 
 
 def _mark_threads() -> None:
-    """Note at each thread in which tool call it is started, because it begins without context."""
+    """Give each new thread the token of the call that starts it: threads begin without context."""
     import functools
     import threading
 

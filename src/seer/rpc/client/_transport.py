@@ -69,17 +69,17 @@ class Transport:
         self.idle: list[Connection] = []
         self.async_idle: list[Connection] = []
         self.explain: Callable[[], str] | None = None
-        """Gives the reason why the interface ended, or empty text; None if nothing can tell."""
+        """Returns why the interface ended, or empty text; None if this process cannot know."""
         self._given = address
         self._names_tool_call = True
-        """Whether the gate accepts `seer-tool-call`. Nothing tells before the first refusal."""
+        """Whether the gate accepts `seer-tool-call`; assumed until the gate refuses it."""
         self._idempotent: dict[str, bool] | None = None
         self._last: ContextVar[str] = ContextVar("seer_last_call", default="")
         self.after_fork()
         _transports.add(self)
 
     def after_fork(self) -> None:
-        """In a forked process: close the parent's connections, and use other call ids."""
+        """In a forked process: close the parent's connections, and use new call ids."""
         self.close()
         self._tag = os.urandom(6).hex()
         self._numbers = itertools.count(1)
@@ -133,7 +133,7 @@ class Transport:
         return head
 
     def new_id(self) -> str:
-        """An id for a call that no other call of this caller has."""
+        """A new id for a call, unique among all calls of this caller."""
         call = f"{self._tag}-{next(self._numbers)}"
         self._last.set(call)
         return call
@@ -156,8 +156,8 @@ class Transport:
             text: The JSON text of the arguments.
 
         Returns:
-            The text of the usual response; else what `exchange` gets as `first`, which is None if
-            no attempt was made.
+            The text of the usual response; otherwise the argument `first` for `exchange`, which is
+            None if no attempt was made.
 
         Raises:
             Exception: What the function raised.
@@ -316,7 +316,7 @@ class Transport:
                 try:
                     schema = yield from self._ask("GET", "/v1/schema", blocking=connection.blocking)
                 except InterfaceDiedError:
-                    # It cannot be made again in any case.
+                    # The call cannot be made again in any case.
                     raise question.lost from None
                 self._idempotent = read_idempotent(schema)
             if not self._idempotent.get(function, False):
@@ -350,8 +350,8 @@ class Transport:
         connection = Connection(self.dial(), blocking=blocking)
         if self.epoch:
             return connection
-        # A call that is sent again must not run in another interface process than the first time.
-        # So the epoch must be known before the first call.
+        # A call that is sent again must not run in a different interface process than at first. So
+        # the epoch must be known before the first call.
         try:
             response = yield from connection.exchange([HELLO], [])
             self.note_epoch(response)
