@@ -80,7 +80,7 @@ class FrontCaller(Caller):
 
     Attributes:
         home: The copy that has its state; None before its first call that needs a home.
-        lost: How its home ended, until the caller has been told.
+        lost: How its home ended, until an error has told the caller.
         turn: The number of its last turn, among the turns of all callers.
         running: How many of its calls each copy has.
         gone: Whether it was removed.
@@ -103,7 +103,7 @@ class FrontCall(Call):
     """A call that a copy runs.
 
     Attributes:
-        message: The whole body of the request; empty if it is only `body`, the JSON text.
+        message: The whole body of the request; empty if `body`, the JSON text, is all of it.
         headers: The header lines that describe `message`.
         memfds: The descriptors to send with it.
         bound: Whether only one copy can run it.

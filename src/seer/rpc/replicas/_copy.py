@@ -64,7 +64,7 @@ def serve_copy(
     if interface is None:
         return FAILED_TO_LOAD
     process = CopyProcess(config, interface, epoch, shared, to_supervisor, places)
-    # A reload replaces it in the process. A reference here would keep the first module forever.
+    # A reload replaces the interface in the process. A reference here would keep the first one.
     del interface
     closing.loop = process.loop
     process.serve_front(MessageSocket(front))
@@ -119,7 +119,7 @@ class CopyProcess(InterfaceProcess):
             "remove": self._front_remove,
         }
         self._early: dict[str, None] = {}
-        """Calls that were cancelled before they arrived: both come over different sockets."""
+        """Calls that were cancelled before they arrived, because both use different sockets."""
 
     def serve_front(self, front: MessageSocket) -> None:
         """Serve until told to stop or until the supervisor is gone."""
@@ -175,8 +175,8 @@ class CopyProcess(InterfaceProcess):
         if call is not None:
             self.gate.stop_call(call, "cancel")
             return
-        # It has just ended, or has not arrived yet. Ids are never reused, so a few old ones do no
-        # harm.
+        # The call has just ended, or has not arrived yet. Ids are never reused, so a few old ones
+        # do no harm.
         self._early[message["call"]] = None
         if len(self._early) > MAX_EARLY:
             del self._early[next(iter(self._early))]

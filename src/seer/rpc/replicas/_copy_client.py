@@ -2,7 +2,7 @@
 
 The front is the copy's only client. A `CopyConnection` carries one call at a time over the gate's
 own protocol. The front reads answers without blocking, passes on the chunks of a stream as they
-arrive, and stops reading while the caller does not read them. Each answer of a copy also tells how
+arrive, and stops reading while the caller does not read them. Each answer of a copy also says how
 the call ran, and has the whole traceback for the record.
 """
 
@@ -34,11 +34,12 @@ _READ_AT_ONCE = 4 << 20
 _WHOLE = "whole_traceback"
 """The field of an error in which a copy sends the whole traceback."""
 RAN = b"seer-ran"
-"""The header in which a copy tells how long a call ran, with a GPU or not, and in which batch."""
+"""The header in which a copy says how long a call ran, whether the copy uses a GPU, and how many
+calls ran together."""
 
 
 class RunReader(ResponseReader):
-    """Reads answers of a copy, with the header that tells how the call ran.
+    """Reads answers of a copy, with the header that says how the call ran.
 
     Attributes:
         seconds: How long it ran; negative if the copy did not say.
@@ -271,7 +272,7 @@ class _ToCopy(NonBlockingSocket):
         self.close()
 
     def on_refused(self) -> None:
-        """Do nothing if a connection could not be passed: the front's end of it is closed then."""
+        """Do nothing: if a connection could not be passed, the front's end of it is closed."""
 
 
 class CopyClient:

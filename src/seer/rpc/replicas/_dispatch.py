@@ -55,10 +55,10 @@ _monotonic = time.monotonic
 class WaitingCalls:
     """The calls that wait for one lane of the copies, with turns that are fair between callers.
 
-    There is one queue for each copy, of calls that only this copy can take (it is their caller's
-    home), and one of calls that any copy can take. A copy that has room takes the next call of
-    either queue: that of the caller whose last turn was earlier. So a caller that floods one queue
-    delays itself, and not the callers in the other queue.
+    Each copy has a queue of calls that only it can take, because it is their caller's home. One
+    more queue has the calls that any copy can take. A copy that has room compares the callers that
+    are next in its two queues, and takes the call of the one whose last turn was earlier. So a
+    caller that floods one queue delays itself, and not the callers in the other queue.
 
     Attributes:
         room: How many calls of this lane one copy can run at a time.
@@ -69,7 +69,7 @@ class WaitingCalls:
         self._queues: dict[int, FairQueue] = {}
 
     def put(self, number: int, call: FrontCall) -> None:
-        """Add a call to the queue of a copy, or to that of all copies (`ANYWHERE`)."""
+        """Add a call to the queue of a copy, or to the queue for all copies (`ANYWHERE`)."""
         queue = self._queues.get(number)
         if queue is None:
             queue = self._queues[number] = FairQueue()
@@ -92,7 +92,7 @@ class WaitingCalls:
             queue.discard(call)
 
     def empty(self, number: int) -> list[FrontCall]:
-        """Remove all calls of a queue; those of each caller are in their order."""
+        """Remove and return all calls of a queue; the calls of each caller keep their order."""
         queue = self._queues.pop(number, None)
         found: list[FrontCall] = []
         while queue is not None and (call := queue.pop()) is not None:
@@ -114,7 +114,7 @@ class Dispatch:
     Args:
         forwarding: Begins and finishes calls, and passes on calls and answers.
         loop: Watches the sockets.
-        grace: Seconds that a caller's handles keep a drained copy running.
+        grace: Seconds that a caller's handles keep a draining copy running.
         drained: Called with the number of a drained copy that has finished its work.
     """
 
@@ -265,7 +265,7 @@ class Dispatch:
             self._forwarding.gate.refuse_call(call, GateBusyError(words))
 
     def _requeue(self, call: FrontCall) -> None:
-        """Let a call wait again that has left its copy."""
+        """Let a call that has left its copy wait again."""
         call.requeue()
         self._forwarding.release_mark(call)
 
@@ -366,7 +366,7 @@ class Dispatch:
             self._forwarding.fail(call, error, seconds)
 
     def broken(self, connection: CopyConnection) -> None:
-        """Handle a lost connection. Most likely its copy has ended, and the supervisor says so."""
+        """Handle a lost connection. Most likely its copy has ended; then the supervisor says so."""
         call = connection.call
         if call is None:
             for copy in self._copies.values():
@@ -406,7 +406,7 @@ class Dispatch:
             self._hand_over_waiting(copy, lane)
 
     def ended(self, number: int, why: str) -> None:
-        """Handle the end of a copy: end its calls, and reassign those that waited for it."""
+        """Handle the end of a copy: end its calls, and refuse those that waited only for it."""
         copy = self._copies.pop(number, None)
         if copy is None:
             return
@@ -419,7 +419,7 @@ class Dispatch:
         copy.close()
 
     def _lose(self, copy: CopyClient, why: str) -> set[FrontCaller]:
-        """End the calls that a copy had, and return the callers that this tells about its end."""
+        """End the calls of a copy that has ended; return the callers that need no further error."""
         told: set[FrontCaller] = set()
         now = _monotonic()
         for call in list(copy.calls):
@@ -436,7 +436,7 @@ class Dispatch:
                 and call.copy_connection.unread
                 and not call.streaming
             ):
-                # The copy has not read it, so it waits again as if it had never been sent.
+                # The copy has not read the call, so it waits again as if it had not been sent.
                 self._requeue(call)
                 if call.bound:
                     told.add(caller)
@@ -509,9 +509,9 @@ class Dispatch:
         for caller in self._callers():
             held = caller.places.at(copy)
             if held and late:
-                # Calls that run there may end. The caller's next calls go to other copies.
+                # Calls that run there may finish. The caller's next calls go to other copies.
                 caller.places.forget(copy)
-                caller.lost = f"copy {copy.number} was ended, because fewer copies are wanted now"
+                caller.lost = f"copy {copy.number} was stopped, because fewer copies are wanted now"
                 caller.home = None if caller.home is copy else caller.home
             elif caller.home is copy and not held and (late or not caller.running.get(copy)):
                 caller.home = None
@@ -524,7 +524,7 @@ class Dispatch:
             self._drained(copy.number)
 
     def _resubmit_waiting(self, copy: CopyClient) -> None:
-        """Submit the calls that waited for a copy again; their callers have new homes."""
+        """Submit again the calls that waited for a copy; their callers may get new homes."""
         for waiting in self._waiting.values():
             for call in waiting.empty(copy.number):
                 self.submit(call)

@@ -43,15 +43,15 @@ class Forwarding(Executor):
     """
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
-        # A function that does not stop in time costs its copy, which has its own marks. The front,
-        # which serves all callers, must not be killed because of one function.
+        # If a function does not stop in time, its copy is killed, because of a mark of the copy.
+        # The front serves all callers and must not be killed because of one function.
         super().__init__(*arguments, **more, kills=False)
         self.held: dict[CopyConnection, Pace] = {}
         self._gpu = False
         self._work: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._started = False
         self._ends: dict[FrontCall, Reply] = {}
-        """The replies of streams whose last line has come."""
+        """The replies of streams whose last line has arrived."""
 
     def _uses_gpu(self) -> bool:
         return self._gpu
@@ -139,7 +139,8 @@ class Forwarding(Executor):
             try:
                 self.finish(call, self.laid_out(call, text, buffers), now, seconds)
             except Exception as error:
-                # Nothing else would answer the call, and a thread that ends answers no other.
+                # Nothing else would answer the call. And if this thread ended, later calls would
+                # get no answer either.
                 self.finish(call, self.fault(error), now, seconds)
             self.gate.loop.post(done)
 
@@ -169,7 +170,7 @@ class Forwarding(Executor):
         return self.refusal(call.stop_error(now))
 
     def fail(self, call: FrontCall, error: GateError, seconds: float) -> None:
-        """Finish a call with an error of the gate, also if parts of its reply were sent."""
+        """Finish a call with an error of the gate, even if parts of its reply were sent."""
         self._ends.pop(call, None)
         self.finish(call, self.refusal(error), _monotonic(), seconds)
 

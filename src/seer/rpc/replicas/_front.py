@@ -2,7 +2,7 @@
 
 It is a gate like any other, with the same callers, budgets, kept results and record, but it runs no
 code of the interface. It knows the functions from the schema that the copies report, and hands
-calls to copies. It stays while copies come and go.
+calls to copies. It keeps running while copies come and go.
 """
 
 from __future__ import annotations
@@ -187,9 +187,10 @@ class Front(GateProcess):
 
     def _give_up(self, message: Message) -> None:
         self._copies.give_up(message["why"])
-        # The supervisor kills this process once it has the answer: what is answered after the last
-        # line is written would be in no record. Calls that were to be made again are refused by
-        # what was posted before, and large answers of copies may still be on their way.
+        # The supervisor kills this process once it has the answer. A call that is answered after
+        # the last line was written would be in no record, so no more requests are read. The answer
+        # waits for earlier posts, which refuse calls that were to be made again, and for large
+        # results that are still being copied.
         self.callers.stop_reading()
         self._forwarding.when_copied(lambda: self._reply_when_written(message))
 

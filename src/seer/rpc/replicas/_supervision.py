@@ -1,7 +1,7 @@
 """The supervisor's side of copies: it starts, watches and replaces them, and changes their number.
 
 The supervisor forks all copies, because it alone has no threads. It tells the front which copies
-exist and how one ended. A copy that ends is replaced for any value of `restart`. The front decides
+exist and how one ended. A copy that ends is replaced, regardless of `restart`. The front decides
 which copy runs a call.
 """
 
@@ -74,7 +74,7 @@ class Copy:
 
 
 MAX_REPLACED = 5
-"""How often each copy is replaced within the window, on average, before replacing has to wait."""
+"""How often each copy may be replaced, on average, within `WINDOW` seconds."""
 WINDOW = 60.0
 _NEVER = float("inf")
 
@@ -119,7 +119,7 @@ class Replicas(Workers):
                 self._start_copy()
 
     def _run_front(self, to_supervisor: MessageSocket, epoch: str) -> int:
-        """In the forked process of the front."""
+        """Serve in the forked process of the front."""
         from ._front import serve_front
 
         supervisor = self._supervisor
@@ -242,7 +242,7 @@ class Replicas(Workers):
         answers: list[dict[str, Any]] = []
         message = {"op": "copy", "copy": copy.number}
         self._supervisor.ask(message, answers.append, [copy.front.fileno()])
-        # That descriptors cannot be passed is known at once; the front answers later.
+        # If the descriptor cannot be passed, the error is there at once; the front answers later.
         if not any("busy" in answer.get("error", ()) for answer in answers):
             copy.front.close()
             copy.front = None
@@ -267,7 +267,7 @@ class Replicas(Workers):
             self._adjust()
 
     def _fail_to_start(self, copy: Copy, ended: str) -> None:
-        """Handle that a copy could not load the interface before there was a front."""
+        """Called when a copy could not load the interface before there was a front."""
         self.end_all("another copy could not load the interface")
         self._supervisor.fail_to_start(copy.failure, ended, copy.child.tail())
 
@@ -289,10 +289,10 @@ class Replicas(Workers):
             supervisor.restarts += 1
             supervisor.ask({"op": "ended", "copy": copy.number, "why": ended}, _nothing)
 
-    # --- as many as are wanted ---------------------------------------------------------------
+    # --- the number of copies ----------------------------------------------------------------
 
     def scale(self, wanted: int, answered: OnAnswer) -> None:
-        """Change the number of copies; answered once there are as many."""
+        """Change the number of copies, and answer when it is reached."""
         if self._supervisor.state != "up":
             answered({"error": {"message": "the interface is not running"}})
             return
@@ -309,7 +309,7 @@ class Replicas(Workers):
             self._end(copy, "fewer copies are wanted")
 
     def _adjust(self) -> None:
-        """Start or drain copies until there are as many as wanted; then answer who asked for it."""
+        """Start or drain copies until there are as many as wanted; then answer `scale` requests."""
         if self._supervisor.state != "up":
             return
         have = len(self._in(STARTING, READY))
@@ -427,6 +427,6 @@ def visible_gpus(environment: Mapping[str, str], devices: str = "/dev") -> list[
 
 
 def least_used(gpus: list[str], used: Iterable[str | None]) -> str | None:
-    """The GPU for one more copy, given those of the others; None if there are no GPUs."""
+    """The GPU for one more copy, given the GPUs of the others; None if there are no GPUs."""
     taken = list(used)
     return min(gpus, key=taken.count) if gpus else None
