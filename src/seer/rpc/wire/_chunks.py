@@ -9,7 +9,7 @@ from ._protocol import INLINE_ALIGN, WireError, aligned
 
 MAX_CHUNK = 1 << 30
 ALIVE = b"\n"
-"""A chunk that only tells that the function still runs."""
+"""A chunk that only says that the function still runs."""
 
 
 class ChunkReader:

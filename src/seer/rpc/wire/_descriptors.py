@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     Ancillary = list[tuple[int, int, bytes]]
 
 SPACE = socket.CMSG_SPACE(MAX_DESCRIPTORS * 4)
-"""The size of the ancillary data for the most descriptors, for `recvmsg`."""
+"""The size of the ancillary data for the maximum number of descriptors, for `recvmsg`."""
 LOST = socket.MSG_CTRUNC
-"""The flag that descriptors of a message were lost, because this process has too many open."""
+"""The flag for a message that lost descriptors, because this process has too many open."""
 
 
 def rights(descriptors: Sequence[int]) -> list[tuple[int, int, array.array[int]]]:

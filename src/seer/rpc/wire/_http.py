@@ -134,7 +134,8 @@ def parse_request(head: bytes, *, max_body: int) -> Request:
     if spoken is not None and spoken != b"1":
         raise WireError(
             f"the client speaks version {spoken[:20].decode('ascii', 'replace')!r} of the gate's"
-            f" protocol, this gate version {VERSION}: create the session again, so that both match",
+            f" protocol, but this gate speaks {VERSION}: create the session again, so that both"
+            " match",
             426,
         )
     _parse_body(request, headers, max_body)
@@ -189,7 +190,7 @@ class HeadCache:
 
     def __init__(self, max_body: int) -> None:
         self._max_body = max_body
-        self._prefix: bytes | tuple[()] = ()  # nothing begins with any of no prefixes
+        self._prefix: bytes | tuple[()] = ()  # `startswith(())` is always False
         self.request = Request("", "")
 
     def again(self, data: bytes) -> bytes | None:
@@ -214,7 +215,7 @@ class HeadCache:
         """Like `parse_request`, and remembers the head.
 
         Raises:
-            WireError: As there.
+            WireError: As for `parse_request`.
         """
         request = parse_request(head, max_body=self._max_body)
         start = head.rfind(b"\r\nseer-call: ")
@@ -241,7 +242,7 @@ def _parse_body(request: Request, headers: dict[bytes, bytes], max_body: int) ->
         request.length = parse_number(value, "content-length")
         if request.length > max_body:
             raise WireError(
-                f"the request has {request.length} bytes, at most {max_body} are accepted", 413
+                f"the request has {request.length} bytes; at most {max_body} are accepted", 413
             )
     elif request.method == "POST":
         raise WireError("a POST must have a content-length", 411)

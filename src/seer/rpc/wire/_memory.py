@@ -3,12 +3,13 @@
 A slot is a memfd that is mapped and populated once and then reused, because filling new memory
 takes about ten times as long as filling existing memory. It is sealed so that only this mapping can
 write to it. The caller maps it privately, so its writes to its arrays stay in its own process. A
-slot is reused only after the caller has said that its arrays are gone, and nobody here reads it.
+slot is reused only after the caller has said that its arrays are gone, and nothing in this process
+reads it any more.
 
-A caller's word is enough for reusing a slot, because a false one harms only itself. It is not
-enough for counting memory: a slot that is given up here exists as long as somebody maps it. So the
-caller gets a descriptor that was opened only for it, and the kernel can tell whether that
-descriptor, or a mapping of it, still exists. Until it is gone, the slot counts as the caller's.
+The caller's word is enough to reuse a slot, because a false one harms only the caller. It is not
+enough to count memory: a slot that is given up here exists as long as some process maps it. So the
+caller gets a descriptor that was opened only for it, and the kernel knows whether that descriptor,
+or a mapping of it, still exists. Until both are gone, the slot counts as the caller's.
 
 A pool belongs to one connection, so no other caller, and no other process of the same caller, can
 name its slots. An `Allowance` bounds the bytes of all pools of one caller together.
@@ -100,7 +101,7 @@ class Slot:
         try:
             return self._reopen()
         except FileNotFoundError:
-            # Without /proc, one cannot find out later whether the caller still has it.
+            # Without /proc, `is_held` cannot find out whether the caller still has it.
             self._traceable = False
             return os.dup(self.fd)
 
@@ -110,7 +111,7 @@ class Slot:
         return os.open(f"/proc/self/fd/{self.fd}", flags)
 
     def is_held(self) -> bool:
-        """Whether the caller has the slot open or mapped; False if one cannot tell.
+        """Whether the caller has the slot open or mapped; False if that cannot be found out.
 
         The kernel grants a write lease only if nobody else has the file open.
         """
@@ -131,7 +132,7 @@ class Slot:
         return False
 
     def unmap(self) -> None:
-        """Remove this process's mapping; those of the caller stay valid."""
+        """Remove this process's mapping; the caller's mappings stay valid."""
         if self._unregister is not None:
             self._unregister()
         try:
@@ -160,7 +161,7 @@ class Allowance:
     """How many bytes of slots one caller may hold, over all its connections.
 
     Attributes:
-        limit: The most bytes.
+        limit: The maximum number of bytes.
         used: The bytes of all slots, including those that only the caller still holds.
     """
 
@@ -217,7 +218,7 @@ class Allowance:
             self._look_at_strays()
 
     def close(self) -> None:
-        """Give up all slots, also those that are held, because the caller is gone."""
+        """Give up all slots, even those that are held, because the caller is gone."""
         with self._lock:
             self._closed = True
             self._look_at_strays()
@@ -287,7 +288,7 @@ class SlotPool:
         return None
 
     def _trim(self, size: int) -> None:
-        """Close free slots of other sizes until `size` more bytes fit, or none is left."""
+        """Close free slots of other sizes until `size` more bytes fit or no free slot is left."""
         while not self._allowance.has_room(size):
             with self._lock:
                 if not self._free:
@@ -342,7 +343,7 @@ class SlotPool:
         return b"seer-dropped: %s\r\n" % b",".join(b"%d" % index for index in dropped)
 
     def close(self) -> None:
-        """Free all slots; a slot that is being read is freed after that."""
+        """Free all slots; a slot that is being read is freed when its reader is done."""
         with self._lock:
             self._closed = True
             unused: list[Slot] = []

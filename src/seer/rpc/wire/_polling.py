@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 AWAKE = 0.0001
 """Seconds that a thread polls before it sleeps."""
 REST = 8
-"""Waits that sleep at once after polling found nothing. The number doubles each time that polling
+"""How many waits skip polling after it found nothing. The number doubles each time that polling
 finds nothing, and halves each time that it finds something."""
 LONGEST_REST = 4096
 
@@ -54,7 +54,7 @@ class BriefPolling:
             if found:
                 self._rest = max(self._rest // 2, REST)
                 return found
-            # Where both sides share a core, the other one runs now.
+            # If both sides share a core, this lets the other side run.
             os.sched_yield()
         self._naps = self._rest
         self._rest = min(2 * self._rest, LONGEST_REST)

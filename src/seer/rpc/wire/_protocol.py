@@ -39,7 +39,7 @@ STREAM_TYPE = b"application/x-ndjson"
 
 MAX_HEAD = 16 * 1024
 MAX_DESCRIPTORS = 64
-"""The most descriptors with one message (the kernel allows 253)."""
+"""Maximum number of descriptors with one message (the kernel allows 253)."""
 INLINE_ALIGN = 16
 SLOT_ALIGN = 64
 SHARE_FROM = 256 * 1024
@@ -47,7 +47,7 @@ SHARE_FROM = 256 * 1024
 CANNOT_PASS = frozenset(
     {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ETOOMANYREFS}
 )
-"""The errors that mean: no descriptor can be passed, or no connection made, just now."""
+"""The errors that mean that no descriptor can be passed, or no connection made, just now."""
 RAISED = 500
 """The status of an answer with the exception of a function."""
 STATUS: dict[type[GateError], int] = {
@@ -205,7 +205,7 @@ def parse_pieces(value: bytes, *, json_size: int, body_size: int) -> list[Piece]
         else:
             raise WireError(f"malformed buffer {item[:60]!r}")
     if end != body_size:
-        raise WireError(f"the body has {body_size} bytes, its buffers end at {end}")
+        raise WireError(f"the body has {body_size} bytes, but its buffers end at {end}")
     return pieces
 
 
