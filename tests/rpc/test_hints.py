@@ -368,7 +368,7 @@ def test_arrays_are_converted_without_loss() -> None:
     ("annotation", "value", "message"),
     [
         (np.ndarray, "abc", "expected numpy.ndarray, got str"),
-        (np.ndarray, ["a"], "the lists hold more than numbers"),
+        (np.ndarray, ["a"], "the lists hold values that are not numbers"),
         (np.ndarray, [[1], [1, 2]], "inhomogeneous"),
         (NDArray[np.int64], [1.5], "the conversion would lose"),
         (NDArray[np.int8], [1000], "out of bounds"),
@@ -467,7 +467,7 @@ def test_arguments_are_bound_as_python_binds_them() -> None:
         ([], {"k": 1}, "needs an argument for 'a'"),
         ([1], {"k": 1}, "needs an argument for 'b'"),
         ([1, 2], {}, "needs an argument for 'k'"),
-        ([1, 2, "c", 4], {"k": 1}, "takes 3 positional arguments, 4 were given"),
+        ([1, 2, "c", 4], {"k": 1}, "takes 3 positional arguments, but 4 were given"),
         ([1, 2], {"k": 1, "z": 1}, "has no parameter 'z'; it takes a, b, c, k, o"),
         ([1, 2], {"k": 1, "b": 1}, "got two values for 'b'"),
         ([], {"a": 1, "b": 1, "k": 1}, "takes 'a' by position only"),
@@ -482,7 +482,7 @@ def test_calls_that_python_would_refuse_are_refused(
 
 
 def test_a_function_without_parameters_says_so() -> None:
-    with pytest.raises(ArgumentError, match="takes 0 positional arguments, 1 were given"):
+    with pytest.raises(ArgumentError, match="takes 0 positional arguments, but 1 were given"):
         Function("f", (), Hint("any")).bind([1], {})
     with pytest.raises(ArgumentError, match="it takes no arguments"):
         Function("f", (), Hint("any")).bind([], {"a": 1})

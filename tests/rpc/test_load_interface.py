@@ -250,7 +250,7 @@ def test_an_interface_travels_with_just_what_it_imports_from_beside_it(tmp_path:
     with pytest.raises(ServeError, match=r"_b\.py:1: there is no '_missing\.py' beside it"):
         interface_files(file)
     (tmp_path / "_b.py").write_text("from ..above import y\n")
-    with pytest.raises(ServeError, match="not with other folders"):
+    with pytest.raises(ServeError, match="not other folders"):
         interface_files(file)
     file.write_text("def broken(:\n")
     assert set(interface_files(file)) == {"interface.py"}
@@ -332,10 +332,10 @@ def test_a_default_that_does_not_fit_its_hint_is_accepted_and_the_author_is_told
     assert tools.ask({"text": None}) == [None, 3, ()]
     assert tools.both() is None
     told = "\n".join(tools.warnings)
-    assert "search(): the default of 'category' is None, its hint is str; write str | None" in told
-    assert "search(): the default of 'layers' is 'all', its hint is list[int]" in told
+    assert "default of 'category' is None, but its hint is str; write str | None" in told
+    assert "search(): the default of 'layers' is 'all', but its hint is list[int]" in told
     assert "field 'text' of Query" in told and "'top'" not in told
-    assert "ask(): the default of 'note' is (), its hint is dict" in told
+    assert "ask(): the default of 'note' is (), but its hint is dict" in told
 
 
 def test_configured_models_are_a_list_and_a_mapping(load_text: Load) -> None:

@@ -140,7 +140,7 @@ def test_a_peer_without_frames_gets_arrays_as_lists_within_a_bound() -> None:
     assert plain(np.array(["2024-01-02"], "M8[D]")) == ["2024-01-02"]
     assert plain(np.array([b"ab"])) == ["ab"]
     assert plain(np.float32(0.5)) == 0.5
-    with pytest.raises(ResultError, match=r"array of shape \[400, 400\]: 160000 numbers"):
+    with pytest.raises(ResultError, match=r"array of shape \[400, 400\] with 160000 numbers"):
         plain(np.zeros((400, 400)))
 
 

@@ -119,7 +119,7 @@ def test_torch_sizes_arrive_as_tuples() -> None:
 def test_a_peer_without_frames_gets_tensors_as_lists() -> None:
     assert json.loads(encode(torch.tensor([[1.5], [2.5]]), [], frames=False)) == [[1.5], [2.5]]
     assert json.loads(encode(torch.tensor([1 + 2j]), [], frames=False)) == [[1.0, 2.0]]
-    with pytest.raises(ResultError, match="of which plain JSON carries at most"):
+    with pytest.raises(ResultError, match="but plain JSON carries at most"):
         encode(torch.zeros(200_000), [], frames=False)
 
 

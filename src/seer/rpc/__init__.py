@@ -1,7 +1,7 @@
 """The gate: a caller can reach only functions that are marked with `@expose`.
 
 The names here are for interface files. The rest of the package is internal. Names are loaded on
-first use, because this package is imported where start-up time counts.
+first use, because this package is imported where start-up time matters.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def client_bundle() -> Mapping[str, Path]:
 def interface_files(file: Path) -> dict[str, bytes]:
     """An interface file and the modules beside it that it imports relatively, by file name.
 
-    No other file of the folder is sent. A file that is not Python is refused by the server.
+    No other file of the folder is sent. The server refuses a file that is not Python.
 
     Raises:
         ServeError: A relative import does not lead to a file beside the interface.
@@ -94,8 +94,8 @@ def _relative_imports(file: Path, source: bytes) -> Iterator[tuple[str, int]]:
             continue
         if node.level > 1 or "." in (node.module or ""):
             raise ServeError(
-                f"`from {'.' * node.level}{node.module or ''} import ...`: an interface travels "
-                "with modules beside it, not with other folders",
+                f"`from {'.' * node.level}{node.module or ''} import ...`: only modules beside the "
+                "interface file are sent with it, not other folders",
                 file=str(file),
                 line=node.lineno,
             )

@@ -19,7 +19,7 @@ from .wire._protocol import WireError
 
 
 class ByteStream(Protocol):
-    """A part of `providers.Channel`. At the end of the stream, `read` returns no bytes."""
+    """The part of `providers.Channel` that is used here. At the end, `read` returns no bytes."""
 
     async def read(self, n: int = 65536) -> bytes: ...
     async def write(self, data: bytes) -> None: ...
@@ -27,7 +27,7 @@ class ByteStream(Protocol):
 
 
 class GateControl:
-    """Asks a gate's supervisor; with a new connection for each request, because they are rare.
+    """Sends requests to a gate's supervisor, each over a new connection, because they are rare.
 
     Args:
         connect: Opens a stream to the control socket.
@@ -67,7 +67,7 @@ class GateControl:
         return await self._ask("POST", "/v1/reload")
 
     async def scale(self, replicas: int) -> None:
-        """Change the number of copies, and wait until there are as many.
+        """Change the number of copies, and wait until it is reached.
 
         Raises:
             ServeError: A new copy could not load the interface. The other copies continue.
@@ -173,7 +173,7 @@ class CallFollow:
         """The lines of calls as they are made, each with the offset of its end.
 
         Asking for the next batch tells the gate that the last one was taken, with its large values.
-        A batch may be empty if calls were lost. After an error, the next iterator goes on.
+        A batch may be empty if calls were lost. After an error, a new iterator continues.
         """
         while True:
             position = {"after": self._after, "files": self._files, "lost": self.lost}
@@ -200,7 +200,7 @@ class CallFollow:
         """
         found = await self._ask("POST", f"/v1/flush/{self._id}", {"last": True})
         self.lost, self.why = found["lost"], found["why"]
-        # A gate of an earlier version does not say it.
+        # A gate of an earlier version does not send it.
         self.running = found.get("running", {})
         return found["end"]
 

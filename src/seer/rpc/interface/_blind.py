@@ -1,7 +1,7 @@
 """Blinding: names and paths of hidden models are replaced wherever an agent could read them.
 
 A hidden model's name has many spellings: the hub id, the folder and the variable that are made from
-it, and its last part. `Scrubber` replaces all of them by the alias, in text, in JSON and in bytes.
+it, and its last part. `Scrubber` replaces all of them with the alias, in text, JSON and bytes.
 It does not recognise a name that is split, compressed or turned into numbers, and it cannot hide
 what a model's behaviour gives away.
 """
@@ -15,13 +15,13 @@ from collections.abc import Callable, Mapping
 _SHORTEST = 4
 """Shorter parts of a name (`org`, `v2`) are not replaced, because they are often ordinary words."""
 _VERSIONED = 5
-"""Words of at least so many letters are also replaced before a number: `quagga2`, not `base64`."""
+"""Words of this many letters or more are also replaced before a number: `quagga2`, not `base64`."""
 _ENCODINGS = ("utf-8", "utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")
 _INSTEAD = "hidden"
 
 
 class Scrubber:
-    """Replaces every spelling of hidden models by their aliases."""
+    """Replaces every spelling of a hidden model's name with its alias."""
 
     def __init__(self, hidden: Mapping[str, str], models: Mapping[str, str]) -> None:
         self._aliases: dict[str, str] = {}
@@ -42,7 +42,7 @@ class Scrubber:
         ]
 
     def text(self, text: str) -> str:
-        """The text with aliases in place of hidden names."""
+        """The text with aliases instead of hidden names."""
         return self._replace(text)
 
     def data(self, data: bytes) -> bytes:
@@ -73,7 +73,7 @@ def _replacer(aliases: Mapping[str, str]) -> Callable[[str], str]:
     if not aliases:
         return lambda text: text
     pattern = re.compile("|".join(map(_pattern, _longest_first(aliases))), re.IGNORECASE)
-    # Without regard to case, some letters match others that have another lower case.
+    # With IGNORECASE, some letters match others that have a different lower case.
     return lambda text: pattern.sub(lambda found: aliases.get(found[0].lower(), _INSTEAD), text)
 
 

@@ -2,7 +2,7 @@
 
 A `Budget` is what the user writes. A `Meter` counts against a budget, in memory that the supervisor
 shares with the interface process, so that a crash does not reset it. Every call counts on three
-meters: of the whole interface, of its function and of its caller.
+meters: the whole interface's, its function's and its caller's.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Budget:
 
     Attributes:
         calls: How many calls; each counts as its function's `cost`.
-        seconds: How long functions may run in all.
+        seconds: How long functions may run in total.
         gpu_seconds: The same, counted only while the interface process uses a GPU.
         bytes: How many bytes of arguments and results, including arrays.
     """
@@ -63,11 +63,11 @@ class Budget:
         """Read what `to_json` wrote.
 
         Raises:
-            ValueError: It names something else, or a limit is not a number of 0 or more.
+            ValueError: A name is not a limit's, or a limit is not a number of 0 or more.
         """
         unknown = sorted(set(found) - set(FIELDS))
         if unknown:
-            raise ValueError(f"a budget has no {unknown[0]!r}; it has {', '.join(FIELDS)}")
+            raise ValueError(f"a budget has no field {unknown[0]!r}; it has {', '.join(FIELDS)}")
         return cls(**found)
 
 
@@ -131,7 +131,7 @@ class Meter:
         """Check that there is room for `size` more bytes.
 
         Raises:
-            BudgetExceededError: There is not.
+            BudgetExceededError: There is no room.
         """
         limit = self.budget.bytes
         if limit is not None and self.cells[self.base + 3] + size > limit:
@@ -153,7 +153,7 @@ class Meter:
 class Tally:
     """Counts one caller's use of one function, on the three meters of its calls.
 
-    Each figure is added to the shared memory at once, so it is always exact, also after a crash.
+    Each figure is added to the shared memory at once, so it is always exact, even after a crash.
 
     Args:
         meters: The meters of the interface, the function and the caller.

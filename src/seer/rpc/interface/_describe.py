@@ -43,7 +43,7 @@ def describe_functions(
     """Describe the functions of a file, and the classes that their hints name.
 
     Raises:
-        ServeError: There are problems; it has all of them.
+        ServeError: There are problems; the error lists all of them.
     """
     parser = Parser()
     first_line = exposed[0][0].__code__.co_firstlineno
@@ -70,7 +70,7 @@ def describe_functions(
     if problems:
         raise _serve_error(path, problems)
     for definition in types.values():
-        # The libraries of these classes check their fields, and know their defaults.
+        # pydantic and msgspec check the fields of their classes, and know their defaults.
         foreign = hasattr(definition.cls, "__pydantic_fields__") or hasattr(
             definition.cls, "__struct_fields__"
         )
@@ -117,7 +117,7 @@ def _accept_default(
         else:
             place.default = DEFAULT_ON_SERVER
         advice = f"; write {place.hint}" if place.hint is not hint else ""
-        return f"is {written}, its hint is {hint}{advice}"
+        return f"is {written}, but its hint is {hint}{advice}"
     return ""
 
 
@@ -222,14 +222,14 @@ class _Reader:
         if default.__class__ is not tuple or len(default) != 1:
             self.problems.append(
                 f"{self.name}(): {parameter.name!r} is batched, so its default must be a tuple of "
-                f"one item, which each call gets that does not give it; not {default!r}"
+                f"one item, for calls that leave it out; not {default!r}"
             )
             return
         self.item_defaults[parameter.name] = default[0]
         parameter.default = default_text(default[0])
 
     def _batch(self, parameters: list[Parameter], streams: bool, returns: Hint) -> Hint:
-        """Turn the hints of lists into the hints of one call."""
+        """Turn the hints of a function over lists into the hints of one call."""
         if streams:
             self.problems.append(f"{self.name}(): a generator cannot be batched")
         if (self.options.max_concurrency or 1) > 1 and self.code.co_flags & _ASYNC:
@@ -246,7 +246,7 @@ class _Reader:
                 if parameter.default is not None:
                     self._item_default(parameter)
             elif parameter.kind == "positional_only" and parameter.default is not None:
-                # The parameters after it need it in its place.
+                # A batch passes positional-only parameters by position, so each needs a value.
                 self.item_defaults[parameter.name] = self.defaults[parameter.name]
         if not any(parameter.batched for parameter in parameters):
             self.problems.append(

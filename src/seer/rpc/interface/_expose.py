@@ -32,11 +32,11 @@ class Options:
     Attributes:
         timeout: Seconds that one call may run, even if its caller would wait longer; None for no
             limit.
-        max_calls: How many calls are served in all; None for no limit.
+        max_calls: How many calls are served in total; None for no limit.
         max_concurrency: How many calls run at once. By default, functions that are not async share
-            one lane, so that module state is safe without locks. With `batch`, calls are not
-            collected: each runs at once on its own thread, with lists of one item. That is for a
-            function that itself combines concurrent calls.
+            one lane, so that module state is safe without locks. Together with `batch`, calls are
+            not collected: each runs at once on its own thread, with lists of one item. That is for
+            a function that itself combines concurrent calls.
         batch: Up to this many concurrent calls are collected into one call of the function, which
             takes lists: a parameter hinted `list[T]` has a `T` from each call, the calls of a batch
             share all other parameters, and the result is a list with one item per call. The
@@ -101,7 +101,7 @@ class Context:
 
     Attributes:
         models: Model names and their paths.
-        hidden: Names that no agent may learn, and the alias of each.
+        hidden: Model names that no agent may learn, and the alias of each.
         exposed: The functions marked so far, with their options.
         kept: Objects that outlive a reload.
         asked: The keys of `kept` that this load has asked for.
@@ -164,7 +164,7 @@ def expose(function: Any = None, /, **options: Any) -> Any:
 
     Raises:
         ServeError: What is marked is not a function of the module.
-        ValueError: An option has a value that cannot work.
+        ValueError: An option has an invalid value.
     """
     # A helper module may mark functions too, but only those that the file itself marks are exposed.
     context = _caller(1)

@@ -1,8 +1,8 @@
 """Loading an interface file: run it once, and describe what it exposes.
 
 Everything that would fail at call time is an error here, a `ServeError` with file, line and reason:
-a file that does not run, nothing exposed, a missing or unusable hint, a name twice. All problems of
-the signatures are reported together.
+a file that does not run, nothing exposed, a missing or unusable hint, a duplicate name. All
+problems of the signatures are reported together.
 
 A file may import modules beside it relatively (`from ._helpers import x`). It runs as its own
 package, so these modules belong to it alone and are reloaded with it.
@@ -35,7 +35,7 @@ NO_NETWORK = "SEER_NO_NETWORK"
 
 
 def network_advice(error: BaseException | None) -> str:
-    """Advice about a connection that failed because the sandbox has no network; else empty."""
+    """Advice if a connection failed because the sandbox has no network; otherwise empty."""
     if NO_NETWORK not in os.environ:
         return ""
     unknown = (socket.EAI_NONAME, socket.EAI_AGAIN, socket.EAI_NODATA)
@@ -58,9 +58,9 @@ class Interface:
         description: Its schema, without the names of hidden models.
         module: The module of the file.
         context: The models, and what the file has registered.
-        warnings: What its author should know although it can be served.
+        warnings: Problems that its author should know about, although it can be served.
         scrubber: Replaces hidden models' names in text that an agent could see.
-        blind: Whether tracebacks and the like stay on the server.
+        blind: Whether tracebacks and other details stay on the server.
     """
 
     file: str
@@ -122,9 +122,9 @@ def load(
         path: The file.
         name: The interface's name: the module that agents import.
         models: Model names and their paths, for `get_model_path`.
-        hidden: The names among them that no agent may learn, each with its alias.
-        blind: Whether tracebacks and the like stay on the server; by default, if there are hidden
-            models.
+        hidden: The model names that no agent may learn, each with its alias.
+        blind: Whether tracebacks and other details stay on the server; by default, if there are
+            hidden models.
         kept: The objects of `keep` of an earlier load.
 
     Raises:
@@ -172,7 +172,7 @@ def load(
 
 
 def _take_out(name: str) -> dict[str, ModuleType]:
-    """Remove an interface's module and those beside it that it imported, and return them all."""
+    """Remove and return an interface's module and the modules beside it that it imported."""
     inside = f"{name}."
     found = {k: m for k, m in sys.modules.items() if k == name or k.startswith(inside)}
     for key in found:

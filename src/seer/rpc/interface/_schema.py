@@ -130,7 +130,7 @@ class Function:
 
         Args:
             args: The positional arguments; may be changed in place.
-            kwargs: The others.
+            kwargs: The keyword arguments.
             plain: Whether they come from a peer that has only JSON, so that base64 text may stand
                 for bytes and the like.
 
@@ -250,7 +250,9 @@ class Schema:
         """
         try:
             if found["version"] != SCHEMA_VERSION:
-                raise ValueError(f"version {found['version']!r}, this Seer reads {SCHEMA_VERSION}")
+                raise ValueError(
+                    f"the schema has version {found['version']!r}; this Seer reads {SCHEMA_VERSION}"
+                )
             types = {name: TypeDef.from_json(name, d) for name, d in found["types"].items()}
             functions = [Function.from_json(f, types) for f in found["functions"]]
             schema = cls(
@@ -366,7 +368,7 @@ class Binder:
         count = len(self._positional)
         if self._rest is None:
             raise ArgumentError(
-                f"{self._name}() takes {count} positional argument{'s' * (count != 1)}, "
+                f"{self._name}() takes {count} positional argument{'s' * (count != 1)}, but "
                 f"{len(args)} were given"
             )
         name, convert = self._rest

@@ -40,7 +40,7 @@ _SIMPLE: dict[str, JsonSchema] = {
 }
 
 _SHOWN = frozenset({"any", "bytes", *(kind.name for kind in KINDS if kind.shown)})
-"""Kinds that an agent sees as pictures, files or descriptions, and not as JSON data."""
+"""Kinds that an agent sees as pictures, files or descriptions instead of JSON data."""
 
 
 def tool_schema(function: Function) -> JsonSchema:
@@ -74,8 +74,8 @@ def result_schema(function: Function) -> JsonSchema:
 def output_schema(function: Function) -> JsonSchema | None:
     """The schema of a tool's structured result; None if a part of it is shown in another way.
 
-    A result that is too large is a file, and one that takes long is fetched later, so no property
-    is required. A number may be "NaN", "Infinity" or "-Infinity".
+    A result that is too large is in a file, and a result that takes long is fetched later, so no
+    property is required. A number may be "NaN", "Infinity" or "-Infinity".
     """
     hints = [function.returns, *(f.hint for t in function.types.values() for f in t.fields)]
     named = {inner.detail for inner in function.returns.walk() if inner.kind == "named"}
@@ -248,7 +248,7 @@ class Docstring(NamedTuple):
 
 
 def parse_docstring(text: str) -> Docstring:
-    """Take a docstring apart."""
+    """Split a docstring into its parts."""
     lines = inspect.cleandoc(text).split("\n")
     kept: list[str] = []
     parameters: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Makes hints from annotations.
+"""Turns annotations into hints.
 
 The libraries that annotations may name (numpy, torch, pandas, PIL, pydantic ...) are not imported
 here: an annotation that names one has already loaded it.
@@ -61,12 +61,12 @@ class Parser:
         """
         annotation = resolve(annotation, names)
         if not self.is_stream(annotation, or_iterable=True):
-            raise UnsupportedHintError("a generator returns Iterator[...], with what it yields")
+            raise UnsupportedHintError("a generator returns Iterator[...] of the type it yields")
         args = getattr(annotation, "__args__", ())
         return self.parse(args[0], names) if args else ANY
 
     def is_stream(self, annotation: Any, *, or_iterable: bool = False) -> bool:
-        """Whether this is `Iterator[...]`, `Generator[...]` or an async one of them."""
+        """Whether this is `Iterator[...]`, `Generator[...]` or an async form of them."""
         origin = getattr(annotation, "__origin__", annotation)
         name = getattr(origin, "__name__", "")
         return name in _STREAMS or (or_iterable and name == "Iterable")

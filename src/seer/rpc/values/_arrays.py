@@ -2,7 +2,7 @@
 
 Arrays are sent as raw C-ordered memory with a dtype and a shape. A tensor on a GPU is not copied
 here: the transport gets a `TensorBuffer`, which copies it directly to its destination. numpy, torch
-and PIL are used only for values of theirs.
+and PIL are used only for their own values.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PLAIN_ARRAY_ITEMS = 100_000
 """The largest array that is written as nested lists, for a peer that reads only JSON."""
 MAX_PIXELS = 100_000_000
 
-# Only plain numbers, times and fixed-width text: an object dtype would make pointers of raw bytes.
+# Only plain numbers, times and fixed-width text. An object dtype would make raw bytes pointers.
 _DTYPE = re.compile(
     r"[|<](?:b1|[iu][1248]|f[248]|f16|c8|c16|c32)|<[mM]8(?:\[\d{0,6}[a-zA-Zμ]{1,7}\])?|[<|][US]\d{1,9}"
 )
@@ -116,7 +116,7 @@ def _pack_array(packer: Packer, array: Any) -> Any:
             raise Unsendable("is an array of objects (dtype=object), which has no raw memory")
         raise Unsendable(f"is an array of dtype {array.dtype}, which cannot be sent")
     if isinstance(array, sys.modules["numpy"].ma.MaskedArray):
-        raise Unsendable("is a masked array; send `.filled(...)`, or data and mask apart")
+        raise Unsendable("is a masked array; send `.filled(...)`, or data and mask separately")
     shape = list(array.shape)
     if packer.scrub is not None and array.dtype.kind in "SU":
         array = _scrubbed(packer.scrub, array)
@@ -130,7 +130,7 @@ def _pack_array(packer: Packer, array: Any) -> Any:
 
 
 def _scrubbed(scrub: Scrub, array: Any) -> Any:
-    """An array of texts after scrubbing, with the width that they then need."""
+    """An array of texts after scrubbing, with the width that the scrubbed texts need."""
     items = [scrub(item) for item in array.ravel().tolist()]
     return sys.modules["numpy"].array(items, dtype=array.dtype.kind).reshape(array.shape)
 
@@ -152,7 +152,7 @@ def _plain_list(array: Any) -> Any:
 def _check_plain(size: int, shape: list[int]) -> None:
     if size > PLAIN_ARRAY_ITEMS:
         raise Unsendable(
-            f"is an array of shape {shape}: {size} numbers, of which plain JSON carries at most "
+            f"is an array of shape {shape} with {size} numbers, but plain JSON carries at most "
             f"{PLAIN_ARRAY_ITEMS}; ask for a part of it, or use a client that reads frames"
         )
 
@@ -293,7 +293,7 @@ def _check_size(shape: tuple[int, ...], width: int, data: memoryview) -> None:
     for size in shape:
         needed *= size
     if needed != len(data):
-        raise ProtocolError(f"shape {list(shape)} needs {needed} bytes, {len(data)} came")
+        raise ProtocolError(f"shape {list(shape)} needs {needed} bytes, but {len(data)} came")
 
 
 def _numpy_array(numpy: Any, dtype: str, shape: tuple[int, ...], data: memoryview) -> Any:

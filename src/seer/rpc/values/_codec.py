@@ -3,7 +3,7 @@
 `encode` writes UTF-8 JSON. A value that JSON cannot express exactly becomes an object with a
 `"$seer"` field, which names a tag (`tuple`, `dict`, `set`, `bytes`, `floats`, `array`, ...). Bulk
 data (arrays, tensors, bytes, long lists of numbers) is appended to `buffers` as raw memory, and the
-JSON refers to it by index. Floats come back exactly, also NaN and infinities. Strings may contain
+JSON refers to it by index. Floats come back exactly, even NaN and infinities. Strings may contain
 lone surrogates, and integers have no bound. `decode` reads data of a possibly hostile peer: it
 looks up no class by a name from the wire, and everything that `encode` would not write is a
 `ProtocolError`.
@@ -128,7 +128,7 @@ def encode_call(
     """
     before = len(buffers)
     if not kwargs and LEAVES.issuperset(map(type, args)):
-        # Most calls. This test costs less than the one for any value.
+        # Most calls end here: this check costs less than the general one.
         return _write([list(args), {}])
     try:
         return _encode([list(args), dict(kwargs)], buffers, True, extra)
@@ -204,7 +204,7 @@ def decode_result(text: bytes, *, torch: bool, extra: Restorers) -> Any:
 def decode_plain_call(text: bytes) -> tuple[list[Any], dict[str, Any]] | None:
     """Decode the arguments of a usual call faster; None if `decode` must read or refuse them.
 
-    The text must have less than `DEFAULT_LIMITS.text_bytes`.
+    The text must be shorter than `DEFAULT_LIMITS.text_bytes`.
     """
     try:
         string = text.decode()
@@ -283,7 +283,7 @@ def _is_plain(value: Any, depth: int) -> bool:
 
 
 def _make_dump(make_encoder: Any) -> Callable[[Any], str]:
-    """The C encoder, made once. `json.dumps` makes one for each call, which is half of its time."""
+    """The C encoder, made once. `json.dumps` makes one per call, which takes half its time."""
     encoder = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":"))
     if make_encoder is None:
         return encoder.encode

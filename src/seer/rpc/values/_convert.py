@@ -1,15 +1,15 @@
 """Converts arguments by their hints, with converters that are compiled once per parameter.
 
-`Compiler.compile(hint)` gives a function that turns a decoded value into the value for the exposed
-function, and raises `Mismatch` for a value that does not fit. A conversion must neither lose
-information nor guess: an int may stand for a float, a list for a tuple, a set or an array, and text
-for a path or a date. But a bool is not an int, and `"3"` is not a number.
+`Compiler.compile(hint)` returns a function that turns a decoded value into the value for the
+exposed function, and raises `Mismatch` for a value that does not fit. A conversion must neither
+lose information nor guess: an int may stand for a float, a list for a tuple, a set or an array, and
+text for a path or a date. But a bool is not an int, and `"3"` is not a number.
 
 With `plain=True`, for peers that only have JSON (curl, MCP), base64 text is also accepted for bytes
 and images, integral floats for ints, and the text of JSON keys for dict keys.
 
-Of classes (records, enums, named tuples, TypedDicts), only those that the interface's hints name
-are built, and only with exactly their fields: a missing or an additional field is a mismatch.
+A class (record, enum, named tuple or TypedDict) is built only if the interface's hints name it, and
+only with exactly its fields: a missing or an additional field is a mismatch.
 Errors of a class's own checks (`__post_init__`, validation by pydantic or msgspec) become part of
 the message.
 """
@@ -43,7 +43,7 @@ EXACT: dict[str, type] = {
     "none": type(None),
     "complex": complex,
 }
-"""The kinds for which the exact type of a value is enough."""
+"""The kinds for which it is enough to check the exact type of a value."""
 
 
 class Mismatch(Exception):
@@ -571,7 +571,7 @@ def _to_array(numpy: Any, value: Any, dtype: Any, expected: str) -> Any:
     except _FAILURES as error:
         raise Mismatch(expected, value, str(error)) from None
     if array.dtype.kind not in _NUMBER_KINDS:
-        raise Mismatch(expected, value, "the lists hold more than numbers")
+        raise Mismatch(expected, value, "the lists hold values that are not numbers")
     return array
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Kept = TypeVar("Kept", default=Any)
 
     class _OfSome(Generic[Kept]):
-        """`Handle[np.ndarray]` says what is kept, to people and to type checkers."""
+        """`Handle[np.ndarray]` tells readers and type checkers what is kept."""
 
 else:
     Kept = None
@@ -70,10 +70,10 @@ class Handle(_OfSome[Kept]):
 
 
 class HandleTable:
-    """The values to which one caller has handles. Ids are random, and known only to this table.
+    """The values that one caller has handles to. Ids are random, and valid only in this table.
 
     Args:
-        room: Gives the number of bytes that the caller may hold in addition.
+        room: Returns how many more bytes the caller may hold.
 
     Attributes:
         size: The bytes of all values. Memory that several of them share is counted once.
@@ -106,7 +106,7 @@ class HandleTable:
         new = sum(size for at, size in memory.items() if at not in self._shares)
         if new > (room := self._room()):
             raise HandleError(
-                f"this value has {new} bytes, and its caller may hold {max(room, 0)} more: drop or"
+                f"this value has {new} bytes, but its caller may hold {max(room, 0)} more: drop or"
                 " free() handles, or have the interface served with a larger caller_memory="
             )
         with self._lock:
@@ -139,7 +139,7 @@ class HandleTable:
         if found is None:
             raise HandleError(
                 f"there is no handle {identifier!r} (any more): it was freed, is another caller's,"
-                " or the interface was started again since"
+                " or the interface has restarted since"
             )
         return found
 
@@ -175,7 +175,7 @@ def memory_of(value: Any) -> dict[int, int]:
 
     Arrays and tensors in containers and attributes are included, each with the whole memory that it
     is a view of. Models (`torch.nn.Module`) are not: they belong to the interface, even if handles
-    refer to them. Of a value with very many parts, only the first are counted.
+    refer to them. If a value has very many parts, only the first ones are counted.
     """
     found: dict[int, int] = {}
     seen: set[int] = set()

@@ -1,8 +1,8 @@
 """Type hints as data, the same on both sides of the gate.
 
-A `Hint` is a small tree that can be written as JSON. Server, stubs, MCP schemas and docs are all
-made from it. `_annotations` makes hints from annotations, `_convert` converts values by hints, and
-`_types` describes the classes that hints name.
+A `Hint` is a small tree that can be written as JSON. The server's checks, the stubs, the MCP
+schemas and the docs are all made from it. `_annotations` makes hints from annotations, `_convert`
+converts values by hints, and `_types` describes the classes that hints name.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Hint:
         return f"{name}[{inner}]" if inner else name
 
     def walk(self) -> list[Hint]:
-        """This hint and all hints inside it, but not those of classes that it names."""
+        """This hint and all hints inside it, but not the hints of classes that it names."""
         found: list[Hint] = [self]
         for hint in found:
             found.extend(hint.args)

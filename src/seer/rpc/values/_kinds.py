@@ -1,7 +1,7 @@
 """The kinds of values whose class is not a builtin: one row in `KINDS` for each.
 
-A row has everything that the gate knows of a kind: the class, how a value is sent and received, how
-an argument is converted to it, and its JSON Schema. Hints, the wire format, the generated library
+A row has all that the gate knows about a kind: the class, how a value is sent and received, how an
+argument is converted to it, and its JSON Schema. Hints, the wire format, the generated library
 and its types are made from the rows, so a new kind is a new row. Builtin types, containers,
 records, enums and handles are not here, because they follow other rules.
 
@@ -36,8 +36,8 @@ class Kind:
         name: Its name in hints.
         module: The module that its class is imported from.
         classes: The names of its class there; hints and generated code use the first.
-        pack: Gives the tree to send for a value of this class.
-        convert: Gives the function that makes the converter of arguments for a hint of this kind.
+        pack: Returns the tree to send for a value of this class.
+        convert: Returns the function that makes the converter of arguments for a hint of this kind.
         schema: The JSON Schema of a value as plain JSON.
         tag: The tag of its values on the wire; empty if they are plain JSON.
         fields: The fields that a tagged object must have.

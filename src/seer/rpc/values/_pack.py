@@ -36,7 +36,7 @@ LONG_LIST = 64
 MAX_DEPTH = 100
 MANY_NUMBERS = 1_000_000
 _SHORT = 60
-"""The most characters of a value in a message."""
+"""Maximum number of characters of a value in a message."""
 
 LEAVES = frozenset({str, int, float, bool, type(None)})
 NUMBERS = frozenset({int, float})
@@ -52,8 +52,8 @@ UNKNOWN = object()
 
 
 class Omitted:
-    """An argument that is left out of the call; generated code has it where only the server knows
-    the default."""
+    """An argument that is left out of the call; generated code passes it where only the server
+    knows the default."""
 
     __slots__ = ()
 
@@ -233,7 +233,7 @@ _RECORD_KEY = "a {}, whose fields arrive as a dict, which is not hashable; send 
 
 
 def _can_be_key(packed: dict[str, Any]) -> bool:
-    """Whether the receiver can use a packed value as a key or in a set; a record cannot be."""
+    """Whether the receiver can use a packed value as a key or in a set; False for a record."""
     kind = packed.get(TAG)
     if kind in ("tuple", "frozenset"):
         return all(item.__class__ is not dict or _can_be_key(item) for item in packed["items"])
@@ -305,7 +305,7 @@ def record_fields(value: Any) -> dict[str, Any] | None:
 
 
 def enum_value(member: Any) -> Any:
-    """What is sent for a member of an enum: its value; its name if the value is not a literal."""
+    """What is sent for an enum member: its value, or its name if the value is not a literal."""
     return member.value if is_literal(member.value) else member.name
 
 
@@ -322,13 +322,13 @@ def is_literal(value: Any) -> bool:
 
 
 def known_class(module: str, name: str) -> Any:
-    """A class for `isinstance`; no class if its module is not imported, so that nothing matches."""
+    """A class for `isinstance`; `()`, which nothing matches, if its module is not imported."""
     found = sys.modules.get(module)
     return () if found is None else getattr(found, name)
 
 
 def type_name(kind: Any) -> str:
-    """The name by which people know a class: `torch.nn.Linear`, not the module of its file."""
+    """The public name of a class: `torch.nn.Linear`, without the module of its file."""
     module, name = kind.__module__, kind.__qualname__
     if module == "builtins":
         return name
@@ -344,7 +344,7 @@ def short(value: object) -> str:
     """`repr`, cut to a length for messages."""
     try:
         text = repr(value)
-    except Exception as error:  # a class's own, or an int of too many digits
+    except Exception as error:  # from a class's own `__repr__`, or an int with too many digits
         text = f"it cannot be shown: {type(error).__name__}"
     return text if len(text) <= _SHORT else text[: _SHORT - 3] + "..."
 

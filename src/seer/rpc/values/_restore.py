@@ -23,7 +23,7 @@ _ITEMS = {"list": list, "sequence": list, "set": set, "frozenset": frozenset, "t
 
 
 def given(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments without those that stand for defaults of the server."""
+    """The arguments without the placeholders for defaults of the server."""
     for index, value in enumerate(args):
         if value is OMITTED:
             args = args[:index]

@@ -157,6 +157,6 @@ def _pandas() -> Any:
         import pandas
     except ImportError:
         raise ProtocolError(
-            "the value is a data frame, and pandas is not installed here; install it"
+            "the value is a data frame, but pandas is not installed here; install it"
         ) from None
     return pandas

@@ -61,7 +61,7 @@ class TypeDef:
             `enum`.
         fields: Its fields; for an enum its members, whose `default` is the value.
         doc: Its docstring.
-        base: What else the members of an enum are: one of `ENUM_BASES`.
+        base: For an enum, the base besides `Enum`: one of `ENUM_BASES`.
         cls: The class itself, on the server.
     """
 
@@ -115,7 +115,7 @@ def check_name(name: Any) -> str:
 
 
 def check_default(text: Any) -> str | None:
-    """Check the source of a default, and write it again.
+    """Check the source of a default, and normalize it.
 
     Raises:
         ValueError: It is not a literal.

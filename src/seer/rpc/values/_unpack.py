@@ -70,9 +70,7 @@ class Unpacker:
             raise ProtocolError(f"unknown tag {tag!r}")
         fields, restore = known
         if found.keys() != fields:
-            raise ProtocolError(
-                f"tag {tag!r} with the fields {sorted(found)}, not {sorted(fields)}"
-            )
+            raise ProtocolError(f"tag {tag!r} has the fields {sorted(found)}, not {sorted(fields)}")
         try:
             return restore(self, found)
         except (TypeError, ValueError, KeyError, OverflowError, struct.error) as error:
