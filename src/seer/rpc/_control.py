@@ -140,7 +140,7 @@ class CallFollow:
     """The calls of some callers of a gate, for one reader. The gate removes what was read.
 
     Attributes:
-        dropped: How many calls from before the follow the gate no longer has.
+        dropped: How many calls that were made before the follow the gate no longer has.
         lost: How many calls since then could not be recorded.
         why: Why the last of them could not be recorded.
         running: How many calls of each function had not ended at the last `flush`.

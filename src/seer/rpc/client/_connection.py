@@ -1,6 +1,6 @@
 """One connection to the gate: requests, responses, and the shared memory that came over it.
 
-`exchange` and `read` are steps (see `_drive`), for sockets that block and for those that do not.
+`exchange` and `read_some` are steps (see `_drive`), for blocking and for non-blocking sockets.
 """
 
 from __future__ import annotations

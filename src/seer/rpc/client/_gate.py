@@ -251,7 +251,7 @@ class _Stream:
     Args:
         gate: The interface.
         function: The generator's name.
-        encode: Gives its arguments; called when the first item is requested.
+        encode: Returns its arguments; called when the first item is requested.
         tensors: Whether arrays become torch tensors.
         raw: Whether arrays stay `RawArray`.
         blocking: Whether its socket blocks.

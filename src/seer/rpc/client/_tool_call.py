@@ -57,7 +57,7 @@ _in_kernel = False
 
 
 def begin(token: str) -> None:
-    """In a kernel: let the calls of the next cell belong to another tool call; empty for none.
+    """In a kernel: set the tool call that the next cell's calls belong to; empty for none.
 
     Tasks, threads and processes that the cell starts keep its token when the next cell begins.
     """

@@ -1,10 +1,10 @@
 """What an interface file may call: `expose`, `get_model_path`, `list_configured_models`, `keep`.
 
-The loader injects these names into the file. `from seer.rpc import expose` gives the same
-functions, so a file can also be imported and tested on its own. Each function finds its interface
-through the globals of the calling code. For a helper module that the file imports, it is the
-interface that was loaded last. Outside of an interface, `expose` only marks functions, and models
-come from the `MODEL_..._PATH` variables.
+The loader injects all of these names except `keep` into the file. `from seer.rpc import expose`
+gives the same functions, so a file can also be imported and tested on its own. Each function finds
+its interface through the globals of the calling code. For a helper module that the file imports, it
+is the interface that was loaded last. Outside of an interface, `expose` only marks functions, and
+models come from the `MODEL_..._PATH` variables.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ def _check_function(function: Any) -> None:
         )
     if outer and not outer.endswith("<locals>"):
         raise ServeError(
-            f"@expose takes functions, and {inner.__qualname__} is a method of a class; write a "
+            f"@expose takes functions, but {inner.__qualname__} is a method of a class; write a "
             "function that calls it"
         )
 

@@ -84,7 +84,7 @@ class FrontCaller(Caller):
         turn: The number of its last turn, among the turns of all callers.
         running: How many of its calls each copy has.
         gone: Whether it was removed.
-        places: Its handles.
+        places: Which copy has each of its handles.
     """
 
     __slots__ = ("gone", "home", "lost", "places", "running", "turn")

@@ -52,7 +52,7 @@ def serve_copy(
         epoch: The id of this copy.
         shared: Memory that only this copy and the supervisor have.
         to_supervisor: Messages to and from the supervisor.
-        front: This end of the socket to the front.
+        front: The copy's end of the socket to the front.
         places: The numbers of the functions.
         gpu: The only GPU that it sees; None to see all GPUs of the machine.
     """
@@ -91,7 +91,7 @@ class _CopyCaller(Caller):
 
 
 class CopyGate(Gate):
-    """Answers the front, and tells it with each answer how the call ran."""
+    """Answers the front, and says in each answer how the call ran."""
 
     def finish(
         self, call: Call, reply: Reply, ended: float, seconds: float, *, runs_on: bool = False

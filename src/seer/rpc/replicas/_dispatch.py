@@ -4,8 +4,8 @@ A copy gets only as many calls as it can run at once. Further calls wait here, s
 over all copies, and a call is assigned to a copy as late as possible.
 
 When a copy ends, its calls are lost. A call is made again only if the copy has certainly not read
-it, or if its function is idempotent. A caller that had state in that copy is told once. A copy that
-is drained finishes the calls that it runs.
+it, or if its function is idempotent. A caller that had state in that copy gets at most one error
+for it. A draining copy finishes the calls that it runs.
 
 All of this happens on the leading thread of the front.
 """
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 UNEXPLAINED = 5.0
 """Seconds in which the supervisor should say why a connection to a copy was lost."""
 MAX_TRIES = 3
-"""How often an idempotent call is handed to a copy at most."""
+"""Maximum number of times that an idempotent call is handed to a copy."""
 DRAIN_EVERY = 0.05
-"""Seconds between two checks of a copy that is drained."""
+"""Seconds between two checks of a draining copy."""
 ANYWHERE = 0
 """The queue of calls that any copy can take; the others are named by their copies' numbers."""
 _monotonic = time.monotonic
@@ -504,7 +504,7 @@ class Dispatch:
         return [copy.number for copy in going]
 
     def _continue_draining(self, copy: CopyClient, now: float) -> None:
-        """Move callers away from a copy that is drained; close it when none is left."""
+        """Move callers away from a draining copy; close the copy when none is left."""
         late = now >= copy.draining + self._grace
         for caller in self._callers():
             held = caller.places.at(copy)
@@ -548,7 +548,7 @@ class Dispatch:
                 self._forwarding.gate.refuse_call(call, InterfaceDiedError(why))
 
     def due(self, now: float) -> None:
-        """Check everything that depends on time: slow readers, lost connections, drained copies."""
+        """Check all that depends on time: slow readers, lost connections, draining copies."""
         self._look_at_streams()
         for call, until in list(self._orphans.items()):
             if now < until:

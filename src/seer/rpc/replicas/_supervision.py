@@ -74,7 +74,7 @@ class Copy:
 
 
 MAX_REPLACED = 5
-"""How often each copy may be replaced, on average, within `WINDOW` seconds."""
+"""How often each copy is replaced, on average, within `WINDOW` seconds before replacing waits."""
 WINDOW = 60.0
 _NEVER = float("inf")
 

@@ -181,7 +181,7 @@ def checked(entry: Entry, result: Any, count: int) -> list[Any]:
     """The results of a batched function.
 
     Raises:
-        ResultError: It did not return a list with one result for each call.
+        ResultError: The function did not return a list with one result for each call.
     """
     values: list[Any] | None
     try:

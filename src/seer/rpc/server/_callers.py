@@ -47,7 +47,7 @@ SMALL = 1024
 
 
 class Results:
-    """One caller's finished calls, bounded in age, number and bytes; guarded by its lock."""
+    """One caller's finished calls, bounded in age, number and bytes; needs the caller's lock."""
 
     __slots__ = ("_bytes", "_large", "_order", "_seconds", "known")
 

@@ -145,7 +145,7 @@ class Call:
         """Mark it as running; False if it must not run.
 
         Args:
-            runner: Interrupts it.
+            runner: Interrupts the call.
             mark: Its mark in the shared memory; -1 for none.
             now: The time (monotonic).
 
@@ -231,7 +231,7 @@ class Call:
         """Note that its caller gets an answer, or that its function has ended; charge its time.
 
         Args:
-            seconds: How long its function has run for it, in total.
+            seconds: How long its function has run for this call, in total.
             gpu: Whether this time is also charged as GPU time.
             runs_on: Whether its function still runs.
 
@@ -276,7 +276,7 @@ class Call:
 
         Args:
             now: The time (monotonic).
-            runs_on: Whether its function has not stopped.
+            runs_on: Whether its function still runs.
         """
         name = self.entry.name
         if self.over is not None:

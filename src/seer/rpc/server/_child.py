@@ -92,7 +92,7 @@ class Child:
         hear: Callable[[list[dict[str, Any]]], None],
         ended: Callable[[], None],
     ) -> None:
-        """Handle its messages, pass on its standard error, and call `ended` when it has ended.
+        """Handle its messages, pass on its standard error, and call `ended` after it has ended.
 
         Args:
             poller: Reports its events.
@@ -124,9 +124,9 @@ class Child:
         poller.watch(self.stderr, select.EPOLLIN, on_stderr)
 
     def check(self, shared: Shared, now: float) -> None:
-        """Kill it if a call is overdue, or if it has been stopped for too long.
+        """Kill the process if a call is overdue, or if it has been stopped for too long.
 
-        Also send it what it had no room for.
+        Also send it the messages for which its socket had no room.
         """
         self.socket.flush()
         if shared.overdue(now):
@@ -159,7 +159,7 @@ class Child:
                 return
 
     def kill(self, because: str) -> None:
-        """Kill it."""
+        """Kill the process."""
         if not self.killed_because:
             self.killed_because = because
         signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)

@@ -360,8 +360,8 @@ class Control:
     def _post_records(self, connection: HttpConnection, found: Any, identifier: str) -> None:
         """Answer with a follow's lines from an offset on, once there are some or calls were lost.
 
-        What is before the offset, and the files that the request names, is removed: the reader has
-        it.
+        The reader has the lines before the offset and the files that the request names, so both are
+        removed.
         """
         follow = self._follow(identifier)
         after = int(found["after"])

@@ -117,7 +117,7 @@ class Executor:
         Args:
             call: The call.
             mark: Its mark in the shared memory; -1 for none. It is given back when the call ends.
-            runner: Interrupts it.
+            runner: Interrupts the call.
             shared_by: How many calls of a batch share its time.
 
         Returns:

@@ -39,7 +39,7 @@ class Stopped(BaseException):
 
 
 def error_text(kind: str, message: str, **more: object) -> bytes:
-    """The JSON text of an error of Seer's own."""
+    """The JSON text of one of Seer's own errors."""
     return json.dumps({"error": {"type": kind, "message": message, **more}}).encode()
 
 
@@ -66,7 +66,7 @@ def raised_text(error: BaseException, trace: str) -> bytes:
 
     Args:
         error: The exception.
-        trace: What the caller may see of where it was raised; empty for nothing.
+        trace: The traceback that the caller may see; empty for none.
     """
     kind = type(error)
     try:

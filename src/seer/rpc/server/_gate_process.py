@@ -231,10 +231,10 @@ class GateProcess:
         )
 
     def _seal(self, message: Message) -> float:
-        """Let later calls no longer belong to a follow, and return the time from which they do not.
+        """Close a follow to later calls, and return the time at which it was closed.
 
-        A call that is already in its socket still belongs to the follow. It is read first, because
-        its sender may be gone: the run has ended.
+        Calls that are already in their sockets still belong to the follow, so they are read first.
+        Their senders may be gone, because the run has ended.
         """
         assert self._recorder is not None
         if not self._recorder.is_sealed(message["follow"]):

@@ -40,7 +40,7 @@ class Loop(Poller):
     """Sockets, timers and the main thread's work.
 
     Args:
-        next_job: Gives the next job of the main thread, or None; called on the main thread.
+        next_job: Returns the next job of the main thread, or None; called on the main thread.
         run_job: Runs a job on the main thread; must not raise.
         jobs: True if there is a job; read by the leading thread.
         due: Called on the leading thread when `wake_at` has passed; it sets `wake_at` again.

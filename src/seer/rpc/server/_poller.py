@@ -19,7 +19,7 @@ class Poller:
         handlers: What to call, by descriptor.
         added: The descriptors that were added since the last poll. A handler may close a
             descriptor and open another one of the same number. An event that was polled before
-            belongs to the old one; the next poll reports those of the new one.
+            belongs to the old one; the next poll reports the events of the new one.
     """
 
     def __init__(self) -> None:

@@ -280,7 +280,7 @@ class InterfaceProcess(GateProcess):
         with self._forgetting:
             self._old = [context for context in self._old if context() is not None]
             if self._again is not None:
-                self._again.cancel()  # one wait is enough, also after several reloads
+                self._again.cancel()  # one wait is enough, even after several reloads
             if self._old:
                 self._patience = min(2 * self._patience, MOST_PATIENCE)
                 self._again = threading.Timer(self._patience, self._forget_old)

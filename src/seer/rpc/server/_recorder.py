@@ -65,7 +65,7 @@ _LINE = (
 
 
 class Recorder:
-    """Writes the calls of followed callers into the follows' folders, and holds some other calls.
+    """Writes the calls of followed callers into the follows' folders, and keeps others in a ring.
 
     Args:
         folder: The folder that contains these folders; it is made on demand.
@@ -226,9 +226,9 @@ class Recorder:
         self._enqueue(begin)
 
     def seal(self, identifier: str) -> float:
-        """Let later calls no longer belong to a follow, and return the time from which they do not.
+        """Close a follow to later calls, and return the time at which it was closed.
 
-        Calls that still run belong to it.
+        Calls that still run belong to the follow.
         """
         track = self._tracks.get(identifier)
         if track is None:
@@ -710,7 +710,7 @@ def store(folder: str, number: int, view: memoryview) -> int:
     """Write a large value, and return how many bytes it has.
 
     Raises:
-        OSError: It cannot be written. No part of it is left.
+        OSError: The value cannot be written. No part of it is left.
     """
     path = f"{folder}/{number}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC

@@ -109,7 +109,7 @@ class Streamer:
         framed = b"%x\r\n%s\r\n" % (len(data), data)
         with call.owner.lock:
             if call.state == DONE:
-                # Its caller was answered, and has got the end of the stream.
+                # Its caller was answered, and already has the end of the stream.
                 return
             if not call.streaming:
                 call.streaming = True
@@ -178,7 +178,7 @@ def _line(value: object) -> bytes:
 
 
 def _laid_out(line: bytes, buffers: list[Any]) -> bytes:
-    """A chunk of a line, given without its closing brace, and of aligned buffers."""
+    """A chunk: a line, which is given without its closing brace, and its aligned buffers."""
     line = line.ljust(aligned(len(line) + 2, INLINE_ALIGN) - 2) + b"}\n"
     reply = Reply(200, line)
     reply.add_buffers(buffers, None)

@@ -47,7 +47,7 @@ class Workers:
         self._poller = poller
 
     def start(self) -> None:
-        """Start them. The supervisor must fork the process that has the callers' sockets."""
+        """Start the processes. The supervisor must fork the one that has the callers' sockets."""
         raise NotImplementedError
 
     def reload(self, answered: OnAnswer) -> None:
@@ -358,7 +358,7 @@ class Supervisor:
 
     @property
     def _blind(self) -> bool:
-        """Whether callers get no details of the server, because a model is hidden."""
+        """Whether callers get no details of the server: it is blind, or a model is hidden."""
         return bool(self.config.blind or self.config.hidden)
 
     def describe_end(self, child: Child, last: ExitReport) -> str:

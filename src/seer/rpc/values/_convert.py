@@ -9,9 +9,8 @@ With `plain=True`, for peers that only have JSON (curl, MCP), base64 text is als
 and images, integral floats for ints, and the text of JSON keys for dict keys.
 
 A class (record, enum, named tuple or TypedDict) is built only if the interface's hints name it, and
-only with exactly its fields: a missing or an additional field is a mismatch.
-Errors of a class's own checks (`__post_init__`, validation by pydantic or msgspec) become part of
-the message.
+only with exactly its fields: a missing or an additional field is a mismatch. Errors of a class's
+own checks (`__post_init__`, validation by pydantic or msgspec) become part of the message.
 """
 
 # Values of any type are the subject here, and narrowing by exact type leaves parts unknown.
@@ -75,7 +74,7 @@ def _described(value: Any) -> str:
 
 
 class Compiler:
-    """Compiles hints to converters, with the classes that they name."""
+    """Compiles hints, and the classes that they name, to converters."""
 
     def __init__(self, types: Mapping[str, TypeDef], *, plain: bool = False) -> None:
         self.types = types

@@ -39,7 +39,7 @@ class Field:
 
     Attributes:
         name: Its name.
-        hint: Its type; without meaning for a member of an enum.
+        hint: Its type; unused for a member of an enum.
         default: None if it is required; else Python source of a literal, or `DEFAULT_ON_SERVER`.
         init: Whether the constructor takes it.
     """

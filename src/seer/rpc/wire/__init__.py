@@ -1,1 +1,1 @@
-"""The bytes of the gate's protocol: HTTP heads, buffers, shared memory; without values."""
+"""The bytes of the gate's protocol: HTTP heads, buffers and shared memory, but not values."""

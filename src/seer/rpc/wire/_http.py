@@ -177,7 +177,7 @@ def parse_request(head: bytes, *, max_body: int) -> Request:
 
 
 class HeadCache:
-    """Remembers the last head of a connection, because a client's heads differ in two values only.
+    """Remembers the last head of a connection, because a client's heads differ only in two values.
 
     If a head begins with the same bytes as the last one, up to the call's id, and ends with the id
     and a content-length, then only these two differ and the rest need not be parsed.

@@ -360,7 +360,7 @@ class SlotPool:
 
 class Spares:
     """A thread that makes slots in advance, so that a caller that keeps its arrays does not wait
-    for new memory each time. It starts with the first request."""
+    for new memory each time. The thread starts when the first slot is wanted."""
 
     def __init__(self, register: Register | None = None) -> None:
         self.register = register
