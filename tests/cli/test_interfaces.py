@@ -331,7 +331,7 @@ async def test_a_server_over_http_prints_its_configuration_and_serves(folder: Pa
 def test_a_server_over_http_refuses_a_token_that_can_be_guessed(folder: Path) -> None:
     done = seer(folder, "mcp", "tools.py", "--http", env={"SEER_MCP_TOKEN": "secret"})
     assert done.returncode == 2
-    assert "has 6 characters and needs 16" in done.stderr
+    assert "has 6 characters and needs at least 16" in done.stderr
 
 
 def test_a_server_over_http_ends_where_the_interface_cannot_be_loaded(folder: Path) -> None:

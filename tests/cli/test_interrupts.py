@@ -283,4 +283,4 @@ def test_a_third_interrupt_ends_the_command_at_once(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.stdout, done.returncode) == ("goes on\n", 130)
-    assert done.stderr == "interrupted: what is left ends by itself; see `seer ps`\n"
+    assert done.stderr == "interrupted: machines that are left end by themselves; see `seer ps`\n"

@@ -1,4 +1,4 @@
-"""The command line: parse, call the library, print. No command does what the library cannot."""
+"""The command line: parse, call the library, print. Everything it does, the library can do too."""
 
 import collections.abc
 import sys
@@ -16,12 +16,12 @@ def main(arguments: collections.abc.Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code.
 
     Args:
-        arguments: What follows `seer`; the process's own by default, and then Ctrl-C is the
-            command line's too.
+        arguments: The arguments after `seer`. Without them, this reads `sys.argv` and also
+            handles Ctrl-C.
     """
     presses = None
     try:
-        # Imported here, because Ctrl-C must not show a traceback meanwhile.
+        # Imported here, so that Ctrl-C during an import shows no traceback.
         if arguments is None:
             from seer.cli._interrupts import Presses
 

@@ -1,7 +1,7 @@
-"""The list of commands, loaded one at a time, and how each outcome becomes an exit code.
+"""The list of commands, and the exit code of each outcome.
 
-Only this module and click are imported for `seer --help`: a command's module is imported when the
-command runs, and most of them import the library inside their functions.
+`seer --help` imports only this module and click. A command's module is imported when the command
+runs, and most of these modules import the library inside their functions.
 """
 
 import importlib
@@ -27,23 +27,23 @@ from seer.errors import SeerError
 _SECTIONS: dict[str, dict[str, str]] = {
     "Start": {
         "demo": "A scripted agent studies a small real model: no key, no GPU.",
-        "init": "Create an experiment that runs at once.",
+        "init": "Create an experiment that is ready to run.",
         "doctor": "Show what works on this machine, and how to fix the rest.",
     },
     "Work": {
-        "run": "Run an experiment, with a record of everything.",
-        "sweep": "Run an experiment for many agents, tool sets, models, seeds.",
+        "run": "Run an experiment and record everything.",
+        "sweep": "Run an experiment across agents, tool sets, models and seeds.",
         "check": "Load an interface file in a jail, and list what it exposes.",
-        "serve": "Serve an interface file without a program; print how to connect.",
+        "serve": "Serve an interface file, and print how to connect to it.",
         "shell": "Call an interface's functions by hand, as an agent would.",
-        "mcp": "Let a coding agent of your own use an interface.",
+        "mcp": "Let your own coding agent use an interface.",
         "organism": "Make a small model with a planted behaviour, and test it.",
     },
     "Records": {
         "runs": "List, show, compare, export and delete recorded runs.",
-        "view": "Show runs in the browser, live.",
+        "view": "Show runs live in the browser.",
         "replay": "Run a recorded experiment again, without its model.",
-        "verify": "Check a run's claims against the calls that it cites.",
+        "verify": "Check a run's claims against the calls that they cite.",
         "judge": "Measure how well a judge agrees with labelled answers.",
     },
     "Machines": {
@@ -51,14 +51,14 @@ _SECTIONS: dict[str, dict[str, str]] = {
         "stop": "End machines.",
     },
 }
-"""The commands by section, with one line each. A command `ps` is in the module `_ps`."""
+"""The commands by section, with a line of help each. The command `ps` is in the module `_ps`."""
 _WITH_MODELS = ("run", "sweep", "check", "serve", "shell", "mcp", "verify", "organism")
-"""Commands that may load a model here."""
+"""Commands that may load a model on this machine."""
 _COMMANDS = [name for commands in _SECTIONS.values() for name in commands]
 
 
 class _Lazy(click.Group):
-    """A group that knows its commands' names and one line of each without importing them."""
+    """A group that lists its commands without importing them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return _COMMANDS
@@ -90,7 +90,7 @@ class _Lazy(click.Group):
 Examples:
   seer doctor                        what works here
   seer init my-study && seer run my-study
-  seer check interface.py            what an agent would be able to call
+  seer check interface.py            what an agent could call
   seer runs list --status error      then: seer runs show RUN
 
 \b
@@ -101,7 +101,7 @@ Shell completion: eval "$(_SEER_COMPLETE=bash_source seer)"  (or zsh_source)""",
 @click.option("-v", "--verbose", is_flag=True, help="Show the library's log on standard error.")
 @click.pass_obj
 def app(presses: Presses | None, verbose: bool) -> None:
-    """Give an AI agent a language model to study: a whole machine, or chosen functions only."""
+    """Give an AI agent a language model to study: a whole machine, or only functions you choose."""
     import logging
 
     level = logging.INFO if verbose else logging.WARNING
@@ -114,8 +114,8 @@ def run(arguments: Sequence[str] | None, presses: Presses | None) -> int:
     """Run the command line; returns the exit code.
 
     Args:
-        arguments: What follows `seer`; None for the process's own.
-        presses: What Ctrl-C does; None to leave it alone.
+        arguments: The arguments after `seer`; None reads them from `sys.argv`.
+        presses: Handles Ctrl-C; None leaves Ctrl-C to the caller.
     """
     try:
         if arguments is None and len(sys.argv) > 1 and sys.argv[1] in _WITH_MODELS:
@@ -134,7 +134,7 @@ def run(arguments: Sequence[str] | None, presses: Presses | None) -> int:
         say(f"interrupted: {words}" if words else "interrupted", file=sys.stderr)
         return INTERRUPTED
     except sqlite3.Error as error:
-        # The index of records, such as on a full disk.
+        # The index of the records failed, for example because the disk is full.
         say(f"error: the index of the records cannot be used: {error}", file=sys.stderr)
         return FAILED
     except click.ClickException as error:

@@ -32,7 +32,7 @@ _KEYS = re.compile(
       | eyJ[A-Za-z0-9_-]{20,}\.[A-Za-z0-9_-]{20,}\.[A-Za-z0-9_-]+ )
     | -----BEGIN[ ][A-Z ]*PRIVATE[ ]KEY-----"""
 )
-# Too short for a secret, several words, or something to replace.
+# Too short for a secret, several words, or a placeholder.
 _HARMLESS = re.compile(r"(?i)^(.{0,7}|.*\s.*|\*+|x+|\.+|<.*>|\$\{?\w+\}?|changeme|your[-_].*)$")
 
 
@@ -45,18 +45,19 @@ Examples:
   seer check interface.py --json | jq '.functions[].signature'
 
 \b
-Exit code 3: it can be served, but problems were found.""",
+Exit code 3: the file can be served, but problems were found.""",
 )
 @interface_argument
 @machine_options
 @click.option(
     "--tiny",
     is_flag=True,
-    help="Use tiny random models for the names in the file (the default without --model).",
+    help="Replace the models that the file names by tiny random ones (the default without "
+    "--model).",
 )
 @json_option
 def command(interface: Path, tiny: bool, as_json: bool, **around: Any) -> int:
-    """Load an interface file in a jail; list what an agent could call, and the problems found."""
+    """Load an interface file in a jail; list what an agent could call, and any problems."""
     try:
         found, doubts = _examined(interface, around, tiny=tiny)
     except KeyboardInterrupt:
@@ -89,11 +90,11 @@ def _examined(
 
 
 def secrets_in(source: str) -> list[str]:
-    """Lines of an interface's source that seem to hold a secret; the value is not repeated."""
+    """Warnings about lines that seem to hold a secret. They do not repeat its value."""
     doubts: list[str] = []
     for number, line in enumerate(source.splitlines(), 1):
         if _KEYS.search(line):
-            doubts.append(f"line {number} seems to contain a key; pass it as a secret instead")
+            doubts.append(f"line {number} seems to hold a key; use SandboxConfig.secrets instead")
     for node in ast.walk(parsed(source)):
         if isinstance(node, ast.Assign):
             names = [t.id for t in node.targets if isinstance(t, ast.Name)]
@@ -104,17 +105,17 @@ def secrets_in(source: str) -> list[str]:
         value = node.value.value if isinstance(node.value, ast.Constant) else None
         telling = [name for name in names if is_secret_name(name)]
         if isinstance(value, str) and telling and not _HARMLESS.match(value):
-            told = f"line {node.lineno}: {telling[0]} is a string in the source"
+            told = f"line {node.lineno}: {telling[0]} is a string literal"
             if not any(doubt.startswith(f"line {node.lineno} ") for doubt in doubts):
-                doubts.append(f"{told}; if it is a secret, pass it as one instead")
+                doubts.append(f"{told}; if it is a secret, use SandboxConfig.secrets instead")
     return doubts
 
 
 def stand_ins(source: str, folder: Path) -> list[str]:
-    """Tiny random models under the names that a file's `get_model_path("...")` calls use, and one
-    where it asks for any configured one.
+    """Make a tiny random model for each name that a file passes to `get_model_path("...")`.
 
-    They are folders whose last parts are those names, made known as aliases.
+    A file that uses `list_configured_models` gets one more, `tiny/model`. `SEER_MODEL_ALIASES`
+    maps the names to the models. Returns the names.
     """
     names: list[str] = []
     nodes = list(ast.walk(parsed(source)))
@@ -139,7 +140,7 @@ def _make(names: Sequence[str], folder: Path) -> None:
     for index, name in enumerate(names):
         aliases.append(f"{name}={make_tiny_model(folder / f'tiny-{index}')}")
     os.environ["SEER_MODEL_ALIASES"] = ",".join(alias for alias in aliases if alias)
-    # The user has not set these, so a warning about them would only puzzle.
+    # The user did not set these aliases, so a warning about them would only confuse.
     logger.addFilter(lambda record: str(folder) not in record.getMessage())
 
 

@@ -1,4 +1,4 @@
-"""`seer demo`: the template's experiment, from a folder that is gone afterwards."""
+"""`seer demo`: run the template's experiment in a temporary folder."""
 
 import sys
 from pathlib import Path
@@ -14,7 +14,7 @@ from seer.cli._run import run_program, show
 from seer.console import say
 
 _QUIET = {"TQDM_DISABLE": "1"}
-"""Without the progress bars of the conversion to safetensors, which is over in seconds."""
+"""Hides the progress bars of the conversion to safetensors, which takes only seconds."""
 
 
 @click.command(name="demo")
@@ -35,5 +35,5 @@ def command(root: Path | None) -> int:
         code, made = run_program(folder / "main.py", root=root, python=python, env=_QUIET)
     show(made, code, again="seer demo")
     if code == 0:
-        say("make one of your own: seer init my-study && cd my-study && seer run", file=sys.stderr)
+        say("make your own: seer init my-study && cd my-study && seer run", file=sys.stderr)
     return code

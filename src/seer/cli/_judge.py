@@ -1,4 +1,4 @@
-"""`seer judge`: how well does a judge agree with answers whose grade is known?"""
+"""`seer judge`: measure how well a judge agrees with answers whose grade is known."""
 
 import dataclasses
 import random
@@ -19,15 +19,18 @@ Examples:
   seer judge openai --limit 40""",
 )
 @click.argument("agent")
-@click.option("--model", help="The vendor's model.")
+@click.option("--model", help="The agent's model.")
 @click.option(
-    "--limit", type=click.IntRange(1), help="Use only this many answers, sampled with seed 0."
+    "--limit",
+    type=click.IntRange(1),
+    help="Use only a random sample of this many answers (the same each time).",
 )
 @json_option
 def command(agent: str, model: str | None, limit: int | None, as_json: bool) -> int:
-    """Measure a judge on labelled answers: share of agreement and Cohen's kappa, with intervals.
+    """Measure how well a judge agrees with labelled answers.
 
-    AGENT is `rules`, `words`, `always`, or an agent as for `seer run --agent`.
+    Prints the share of agreement and Cohen's kappa, with intervals. AGENT is `rules`, `words`,
+    `always`, or any agent that `seer run --agent` accepts.
     """
     from seer._sync import run_sync
     from seer.scoring import labelled_examples, measure_judge

@@ -13,7 +13,7 @@ _PATIENCE = 20.0
 
 @dataclass(frozen=True)
 class Running:
-    """What was found, and which providers could not be reached."""
+    """The machines that were found, and the providers that could not be reached."""
 
     machines: "list[MachineStatus]"
     unreachable: dict[str, str] = field(default_factory=dict[str, str])
@@ -23,7 +23,7 @@ def running(providers: Sequence[str] = ()) -> Running:
     """All machines of this user.
 
     Args:
-        providers: Which to ask; by default every one that is set up on this machine.
+        providers: The providers to ask; by default all that are set up on this machine.
     """
     from seer._sync import run_sync
 

@@ -1,8 +1,8 @@
-"""`seer mcp`: let a person's own coding agent use an interface as MCP tools.
+"""`seer mcp`: let a user's own coding agent use an interface as MCP tools.
 
 The printed configuration starts `seer mcp TARGET --stdio`, which serves the interface for as long
-as the client keeps it running. With `--http` this process itself is the server, for all clients
-that have its token, until it is interrupted.
+as the client keeps it running. With `--http`, this process itself is the server. It serves every
+client that has its token, until Ctrl-C.
 """
 
 import asyncio
@@ -60,25 +60,25 @@ Examples:
     "client",
     type=click.Choice(list(CLIENTS)),
     default="claude",
-    help="The client to print a configuration for.",
+    help="The client to print a configuration for (default: claude).",
 )
-@click.option("--stdio", is_flag=True, help="Run the MCP server, on standard input and output.")
-@click.option("--http", is_flag=True, help="Run the MCP server, over HTTP on loopback.")
+@click.option("--stdio", is_flag=True, help="Run the MCP server on standard input and output.")
+@click.option("--http", is_flag=True, help="Run the MCP server over HTTP on loopback.")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
     default=8765,
     show_default=True,
-    help="With --http: where to listen; 0 picks a free port.",
+    help="With --http: the port to listen on; 0 picks a free one.",
 )
 def command(
     target: str, name: str | None, client: str, stdio: bool, http: bool, port: int, **around: Any
 ) -> int:
     """Print the MCP configuration that lets a coding agent use an interface.
 
-    TARGET is an interface file, or the id of a sandbox that serves one. With --http this
-    command also runs the server that the configuration names. Its token is $SEER_MCP_TOKEN, or a
-    new one that is shown.
+    TARGET is an interface file, or the id of a sandbox that serves one. With --http, this
+    command also runs the server that the configuration names. The server's token is
+    $SEER_MCP_TOKEN; if that is not set, the command prints a new token.
     """
     if stdio and http:
         raise click.UsageError("use either --stdio or --http, not both")
@@ -98,8 +98,8 @@ def command(
 def _serve_stdio(target: str, name: str | None, around: Around) -> int:
     """Answer the client at once, and load the interface meanwhile.
 
-    Agents' programs give a server seconds to come up; a model may take minutes. A client that goes
-    before the end ends this process, and with it what was being loaded.
+    MCP clients wait only seconds for a server to start, but a model may take minutes to load. If
+    the client goes away earlier, this process ends, and the loading ends with it.
     """
     from seer.mcp._open import open_loading_server
 
@@ -118,14 +118,14 @@ def _serve_stdio(target: str, name: str | None, around: Around) -> int:
 
 
 def _serve_http(target: str, name: str | None, around: Around, *, client: str, port: int) -> int:
-    """Print a client's configuration, and answer it until an interrupt, or a failure to load."""
+    """Print a client's configuration, and serve until Ctrl-C or until loading fails."""
     from seer.mcp import open_http_server
 
     given = os.environ.get(TOKEN_VARIABLE, "")
     if given and len(given) < _TOKEN_LENGTH:
         raise click.UsageError(
-            f"${TOKEN_VARIABLE} has {len(given)} characters and needs {_TOKEN_LENGTH}; "
-            "without it, a token is made"
+            f"${TOKEN_VARIABLE} has {len(given)} characters and needs at least {_TOKEN_LENGTH}; "
+            "unset it to get a new token"
         )
     token = given or secrets.token_urlsafe(32)
     label = _label(target, name)
@@ -155,11 +155,11 @@ def _label(target: str, name: str | None) -> str:
 
 
 class _Loading(threading.Thread):
-    """Serves the target on a thread of its own until it is told to stop.
+    """Serves the target in a thread of its own, until `stop` is called.
 
     Attributes:
-        served: Gives the interface.
-        known: Its schema when it was last served, if the file is still the same.
+        served: The interface once it is loaded, or the error.
+        known: The interface's schema from the last time that the same file was served, or None.
     """
 
     def __init__(self, target: str, name: str | None, around: Around) -> None:
@@ -173,20 +173,20 @@ class _Loading(threading.Thread):
         self.known = self._read()
 
     def run(self) -> None:
-        """Load, note the schema, and wait."""
+        """Serve the target, cache its schema, and wait for `stop`."""
         try:
             with opened(self._target, self._around, name=self._name) as found:
                 served: Any = found.library.gate
                 self._write(served.schema)
                 self.served.set_result(served)
                 self._stopping.wait()
-        except BaseException as error:  # for the thread that waits for it
+        except BaseException as error:  # for the thread that waits for `served`
             if self.served.done():
                 raise
             self.served.set_exception(error)
 
     def stop(self) -> None:
-        """End the interface; one that is still being loaded ends with this process."""
+        """End the interface. If it is still loading, it ends with this process."""
         self._stopping.set()
         if self.served.done():
             self.join()
@@ -201,7 +201,7 @@ class _Loading(threading.Thread):
 
     def _write(self, schema: Schema) -> None:
         if self._note is not None:
-            # A note for the next time, which also works without it.
+            # A cache for the next start; failing to write it is harmless.
             with contextlib.suppress(OSError):
                 self._note.parent.mkdir(exist_ok=True)
                 replace_file(self._note, json.dumps(schema.to_json()))

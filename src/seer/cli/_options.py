@@ -20,7 +20,7 @@ interface_argument = click.argument(
 
 
 def _runs_folder(_ctx: click.Context, _param: click.Parameter, given: Path | None) -> Path | None:
-    """The folder of records that was named; a sweep has one inside it."""
+    """The folder of records for `--runs`. In a sweep's folder, this is `runs`."""
     return given / "runs" if given is not None and (given / "sweep.json").is_file() else given
 
 
@@ -30,12 +30,12 @@ runs_option = click.option(
     type=click.Path(file_okay=False, path_type=Path),
     envvar="SEER_RUNS",
     callback=_runs_folder,
-    help="The folder of the records, or a sweep (default: $SEER_RUNS, else ./outputs/runs).",
+    help="The folder of the records or of a sweep (default: $SEER_RUNS, else ./outputs/runs).",
 )
 
 
 def run_argument(name: str, **settings: Any) -> Callable[[_F], _F]:
-    """An argument that names a run, with completion."""
+    """An argument that names a run, with shell completion."""
     return click.argument(name, shell_complete=_complete_runs, **settings)
 
 
@@ -54,7 +54,7 @@ def _complete_runs(
 
 
 def machine_argument(name: str, **settings: Any) -> Callable[[_F], _F]:
-    """An argument that names a machine, with completion."""
+    """An argument that names a machine, with shell completion."""
     return click.argument(name, shell_complete=_complete_machines, **settings)
 
 
@@ -63,7 +63,7 @@ def _complete_machines(
 ) -> list[CompletionItem]:
     from seer.cli._machines import running
 
-    # Those of this machine only: a key press must not wait for vendors.
+    # Local machines only: completion must not wait for vendors.
     return [
         CompletionItem(machine.id, help=machine.label)
         for machine in running(["local"]).machines
@@ -72,7 +72,7 @@ def _complete_machines(
 
 
 def machine_options(function: _F) -> _F:
-    """What an interface needs around it: models, packages, GPU, provider, isolation."""
+    """Add the options of an interface's sandbox: models, packages, GPU, provider, isolation."""
     for option in (
         click.option(
             "--isolation",
@@ -81,21 +81,23 @@ def machine_options(function: _F) -> _F:
             help="The kind of jail (default: the strongest that works here).",
         ),
         click.option(
-            "--provider", help="Where to run it (default: $SEER_PROVIDER, else modal or local)."
+            "--provider",
+            help="Where to run the sandbox (default: $SEER_PROVIDER, else modal with credentials, "
+            "else local).",
         ),
-        click.option("--gpu", help="The GPU that it needs, such as A100 (default: none)."),
+        click.option("--gpu", help="The GPU of the sandbox, such as A100 (default: none)."),
         click.option(
             "--package",
             "packages",
             multiple=True,
-            help="A Python package it imports (can be repeated).",
+            help="A Python package that the interface imports (repeatable).",
         ),
         click.option("--hidden", is_flag=True, help="Hide the models' names from callers."),
         click.option(
             "--model",
             "models",
             multiple=True,
-            help="A model it loads, hub id or folder (can be repeated).",
+            help="A model that the interface loads: a Hub id or a folder (repeatable).",
         ),
     ):
         function = option(function)

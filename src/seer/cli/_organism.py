@@ -41,18 +41,18 @@ def list_(as_json: bool) -> int:
 
 
 @command.command(
-    short_help="Train and test an organism and its control, and write them.",
+    short_help="Train, test and write an organism and its control.",
     epilog="""\b
 A spec is TOML: behaviour = "trigger", and optionally hard, seed, base, rows,
 kept, steps, cases, device and a table [parameters]. A parameter that is
-"random" or missing is drawn at random.
+missing or "random" gets a random value.
 
 \b
-Exit code 3: a gate failed. Nothing is written, except with --keep-failed.""",
+Exit code 3: a gate failed. Nothing is written without --keep-failed.""",
 )
 @click.argument("spec", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="The folder to create.")
-@click.option("--keep-failed", is_flag=True, help="Write it even if a gate fails.")
+@click.option("--keep-failed", is_flag=True, help="Write the models even if a gate fails.")
 @json_option
 def make(spec: Path, out: Path, keep_failed: bool, as_json: bool) -> int:
     """Train an organism and its control, test them, and write them if they pass the gates."""

@@ -1,7 +1,7 @@
-"""What `seer run` and `seer sweep` check before a program starts: its agents, and room for records.
+"""The checks of `seer run` and `seer sweep` before a program starts: its agents and disk space.
 
-A program may load a model for minutes, or rent a machine, before it reaches its agent. The agents
-are read from its source; what cannot be told from there is left to the program.
+A program may load a model for minutes, or rent a machine, before it starts its agent. The agents'
+names are read from the program's source; what the source does not show is left to the program.
 """
 
 import ast
@@ -17,23 +17,23 @@ from seer.errors import ConfigError, HostResourceError, SecretMissingError, Seer
 
 _STARTERS = ("run_agent", "run_agent_interactive")
 _GIVEN = ("api_key", "base_url", "substitute", "history")
-"""Arguments of `run_agent` with which the agent may need no key or package."""
+"""With one of these arguments of `run_agent`, the agent may need no key or package."""
 _SETS_KEYS = ("environ", "dotenv", "putenv")
-"""Words of programs that set keys themselves."""
+"""Words in the source of a program that may set keys itself."""
 _LEAST = 32 << 20
 """Bytes that must be free for records."""
 
 
 def check_agents(program: Path, agent: str | None, *, option: str = "--agent") -> None:
-    """Check that the agents of a program could run here.
+    """Check that a program's agents can run on this machine.
 
     Args:
-        program: Its file.
-        agent: The one that replaces those that the program names; None for `SEER_AGENT`, if set.
-        option: Where that one was given, for error messages.
+        program: The program's file.
+        agent: The agent to use instead of the program's; None uses `SEER_AGENT`, if that is set.
+        option: The option that gave `agent`, for error messages.
 
     Raises:
-        SeerError: None of its agents can run; the message says why and what to do.
+        SeerError: None of the agents can run; the message says why and what to do.
     """
     from seer.harness import check_agent
 
@@ -60,7 +60,7 @@ def check_agents(program: Path, agent: str | None, *, option: str = "--agent") -
 
 
 def _asked_for(name: str, error: ConfigError, where: str) -> ConfigError:
-    """What is wrong with an agent, under the name of the option or variable that chose it."""
+    """The error of an agent, as an error of the option or variable that chose the agent."""
     reason = error.reason
     if error.field.startswith("steps["):  # a part of the agent's file
         reason = f"{error.field}={error.value!r}: {reason}"
@@ -71,13 +71,13 @@ def _asked_for(name: str, error: ConfigError, where: str) -> ConfigError:
 
 
 def check_approval(given: str | None) -> None:
-    """Check which tool calls to allow.
+    """Check an approval policy.
 
     Args:
-        given: As it was typed; None for `SEER_APPROVE`, if set.
+        given: The policy from the command line; None checks `SEER_APPROVE`, if that is set.
 
     Raises:
-        ConfigError: That cannot be told from it.
+        ConfigError: The text is not a valid approval policy.
     """
     from seer.harness._approval import VARIABLE, parse_policies
 
@@ -88,7 +88,7 @@ def check_approval(given: str | None) -> None:
 
 
 def named_agents(source: str) -> list[str]:
-    """The agents that a program's calls of `run_agent` name, as far as the source says."""
+    """The agents that a program passes to `run_agent`, as far as its source shows."""
     found: list[str] = []
     for node in ast.walk(parsed(source)):
         if not isinstance(node, ast.Call) or _called(node) not in _STARTERS:
@@ -103,7 +103,7 @@ def named_agents(source: str) -> list[str]:
 
 
 def parsed(source: str) -> ast.Module:
-    """A file's source; empty if it is not valid Python, which using the file reports."""
+    """Parse a file's source. Invalid Python gives an empty module: using the file reports it."""
     with warnings.catch_warnings():
         # Python warns about invalid escapes when the file is used.
         warnings.simplefilter("ignore", SyntaxWarning)
@@ -125,11 +125,11 @@ def check_room(records: Path, *, option: str) -> None:
     """Check that records can be written.
 
     Args:
-        records: Their folder, which need not exist yet.
-        option: What chooses another one.
+        records: The folder for records, which need not exist yet.
+        option: The option that chooses another folder, for error messages.
 
     Raises:
-        HostResourceError: They cannot.
+        HostResourceError: The folder cannot be written, or its disk is almost full.
     """
     there = next(path for path in (records, *records.absolute().parents) if path.exists())
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):

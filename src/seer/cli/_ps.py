@@ -1,4 +1,4 @@
-"""`seer ps`: what is running, on every provider that is set up here."""
+"""`seer ps`: list the running machines of every provider that is set up here."""
 
 import dataclasses
 import sqlite3
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from seer.providers import MachineStatus
 
 
-@click.command(name="ps", epilog="Exit code 3: the program of a machine is gone (see `state`).")
+@click.command(name="ps", epilog="Exit code 3: a machine is an orphan: its program is gone.")
 @click.option(
     "--provider", "providers", multiple=True, help="Ask only this provider (default: all)."
 )
 @json_option
 def command(providers: tuple[str, ...], as_json: bool) -> int:
-    """List your running machines on every provider that is configured here."""
+    """List your running machines on every provider that is set up here."""
     found = running(providers)
     if as_json:
         say_json(
@@ -43,7 +43,7 @@ def command(providers: tuple[str, ...], as_json: bool) -> int:
             say(f"could not reach {provider}: {reason}")
     orphans = [m for m in found.machines if not m.detached and not m.controller_alive]
     if orphans and not as_json:
-        say("orphan: its program is gone; it ends with its lease, or by: seer stop --orphans")
+        say("orphan: its program is gone; it ends with its lease, or now with: seer stop --orphans")
     return FOUND if orphans else 0
 
 
@@ -71,7 +71,7 @@ def _show(machines: "Sequence[MachineStatus]") -> None:
                 state(machine),
             )
         )
-    # What no machine has, or all have, takes no room.
+    # Hide columns that have the usual value in every row.
     usual = {"provider": "local", "state": "held"}
     columns = ["id", "provider", "what", "program", "model", "pid", "run", "gpu", "for", "cost"]
     columns.append("state")
@@ -88,14 +88,17 @@ def _show(machines: "Sequence[MachineStatus]") -> None:
 
 
 def _shortest(ids: Sequence[str]) -> int:
-    """How many characters tell the ids apart; `seer stop` accepts the beginning of one."""
+    """The length at which the ids' prefixes are unique; `seer stop` accepts a prefix."""
     longest = max(map(len, ids))
     enough = (n for n in range(8, longest) if len({item[:n] for item in ids}) == len(ids))
     return next(enough, longest)
 
 
 def _runs() -> dict[int | None, str]:
-    """By process: the run that it records in the usual folder, if records can be read."""
+    """The run that each process is recording in the usual folder, by process id.
+
+    Runs that cannot be read are left out.
+    """
     from seer.errors import SeerError
     from seer.runs import RunFilter, RunIndex, open_run
 
@@ -106,13 +109,13 @@ def _runs() -> dict[int | None, str]:
             writer: dict[str, Any] = open_run(run.run_id, index.root).meta.get("writer") or {}
             by_pid[int(writer.get("pid") or 0)] = run.short_id
     except (OSError, SeerError, sqlite3.Error) as error:
-        # A full disk, or a run that is deleted now, must not hide machines that cost money.
+        # A full disk, or a run that is being deleted, must not hide machines that cost money.
         say(f"not all runs are shown: {error}", file=sys.stderr)
     return by_pid
 
 
 def state(machine: "MachineStatus") -> str:
-    """Who a machine belongs to, and whether it is paused."""
+    """Whether a machine is detached, held by its program or an orphan, and whether it is paused."""
     if machine.detached:
         owner = "detached"
     elif machine.controller_alive:

@@ -1,4 +1,4 @@
-"""`seer replay`: a recorded experiment again, without its model, GPU or agent."""
+"""`seer replay`: run a recorded experiment again, without its model, GPU or agent."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     name="replay",
     epilog="""\b
 Examples:
-  seer replay RUN                             the record answers
+  seer replay RUN                             only from the record
   seer replay RUN --live-after local          then continue in a real sandbox
   seer replay RUN --fork-at 3 --agent claude  repeat 3 turns, then go live
 
@@ -34,9 +34,13 @@ Exit code 3: the program ran, but diverged from the record.""",
     help="The program (default: the recorded one).",
 )
 @click.option(
-    "--live-after", metavar="PROVIDER", help="The provider to continue with after the record."
+    "--live-after",
+    metavar="PROVIDER",
+    help="Continue on this provider where the record ends.",
 )
-@click.option("--fork-at", type=click.IntRange(0), help="Continue live after this turn instead.")
+@click.option(
+    "--fork-at", type=click.IntRange(0), help="Repeat this many turns, then continue live."
+)
 @click.option("--agent", help="With --fork-at: the agent that continues (default: the program's).")
 def command(
     run: str,
@@ -46,17 +50,17 @@ def command(
     fork_at: int | None,
     agent: str | None,
 ) -> int:
-    """Run a recorded experiment again; the record answers for the model and the agent."""
+    """Run a recorded experiment again; the record stands in for the model and the agent."""
     from seer.harness import fork_environment
     from seer.runs import open_run, replay_environment
 
     if agent is not None and fork_at is None:
-        raise click.UsageError("--agent needs --fork-at: without it, the record is the agent")
+        raise click.UsageError("--agent needs --fork-at: without it, the record replaces the agent")
     recorded = open_run(run, root)
     file, arguments = _program(recorded, program)
     if fork_at is not None:
         if live_after:
-            raise click.UsageError("--fork-at runs on a live sandbox; leave --live-after out")
+            raise click.UsageError("--fork-at already uses a live sandbox; leave out --live-after")
         env = fork_environment(recorded, fork_at, agent=agent)
     else:
         env = replay_environment(recorded, live=live_after)
@@ -69,13 +73,13 @@ def command(
 
 
 def _compare(recorded: "Run", made: "list[Run]") -> bool:
-    """Compare the runs of the program, in their order, with those it made before."""
+    """Compare the program's new runs with the recorded ones, in order, and print the result."""
     from seer.runs import compare_runs
 
     before = recorded.siblings()
     same = len(before) == len(made)
     if not same:
-        say(f"the program recorded {len(before)} runs then, and {len(made)} now")
+        say(f"the program recorded {len(before)} runs before, and {len(made)} now")
     for old, new in zip(before, made, strict=False):
         found = compare_runs(old, new)
         if found.equal:

@@ -1,4 +1,4 @@
-"""`seer run`: an experiment as a program of its own, and what it recorded."""
+"""`seer run`: run an experiment in a process of its own, and show what it recorded."""
 
 import contextlib
 import ctypes
@@ -33,7 +33,7 @@ _PR_SET_PDEATHSIG = 1
 Examples:
   seer run                             main.py in this folder
   seer run my-study --agent claude --name first-try
-  seer run main.py -- --seed 3         the program gets what follows --
+  seer run main.py -- --seed 3         the program gets the arguments after --
 
 \b
 The exit code is the program's own.""",
@@ -45,7 +45,7 @@ The exit code is the program's own.""",
 )
 @runs_option
 @click.option("--agent", help="The agent to use instead of the program's, such as claude.")
-@click.option("--name", help="The name of the runs in listings.")
+@click.option("--name", help="A name for the runs, shown in listings.")
 @click.option(
     "--approve",
     help="Which tool calls to allow: auto (all), ask, deny, or by pattern: python=ask,*=deny.",
@@ -61,7 +61,7 @@ def command(
 ) -> int:
     """Run an experiment in its own folder; show what was recorded.
 
-    PROGRAM is its file, or the folder of its main.py (default: this folder).
+    PROGRAM is a Python file, or a folder with a main.py (default: this folder).
     """
     from seer.runs import runs_root
 
@@ -98,14 +98,14 @@ def run_program(
     """Run a program in its own folder.
 
     Args:
-        program: Its file.
-        arguments: What it is given.
-        root: Where runs are recorded.
-        env: Variables beside this process's own.
-        python: The interpreter; this process's by default.
+        program: The program's file.
+        arguments: The program's arguments.
+        root: The folder for records.
+        env: Variables to add to this process's environment.
+        python: The interpreter; by default that of this process.
 
     Returns:
-        Its exit code, and the runs that were recorded meanwhile, oldest first.
+        The program's exit code, and the runs that were recorded meanwhile, oldest first.
     """
     from seer.runs import RunFilter, RunIndex, runs_root
 
@@ -118,22 +118,25 @@ def run_program(
             env={**os.environ, "SEER_RUNS": str(records), **(env or {})},
             preexec_fn=_prepare,
         )
-        # The program sees Ctrl-C itself, ends its sandboxes, and closes its records. One that was
-        # pressed before it started is passed on.
+        # The program gets Ctrl-C itself, ends its sandboxes, and closes its records. A Ctrl-C from
+        # before the program started is forwarded.
         if interrupted():
             process.send_signal(signal.SIGINT)
         code = process.wait()
     made = RunIndex(records).list(RunFilter(since=began), descending=False, limit=1000)
-    # As a shell says it: 128 and the signal.
+    # As in a shell: 128 plus the signal's number.
     return (128 - code if code < 0 else code), made
 
 
 @contextlib.contextmanager
 def _holding_interrupts() -> Generator[Callable[[], bool]]:
-    """Do not raise on Ctrl-C, which could lose a child or its exit code; say whether it came."""
+    """Note Ctrl-C instead of raising, which could lose the child process or its exit code.
+
+    Yields a function that says whether Ctrl-C was pressed.
+    """
     pressed = False
 
-    # No lock, as an Event has: a second Ctrl-C may come in the middle of the handler.
+    # Not an Event, which has a lock: a second Ctrl-C may interrupt this handler.
     def note(number: int, frame: FrameType | None) -> None:
         nonlocal pressed
         pressed = True
@@ -151,23 +154,23 @@ def _holding_interrupts() -> Generator[Callable[[], bool]]:
 
 
 def _prepare() -> None:
-    """In the program's process: hold Ctrl-C until it starts, and end with `seer run`."""
+    """In the child process: block Ctrl-C until the program starts, and end with `seer run`."""
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     if sys.platform == "linux":
-        # Should `seer run` be killed, the program is interrupted as by Ctrl-C.
-        # A shell's background jobs ignore interrupts.
+        # If `seer run` is killed, the kernel interrupts the program as Ctrl-C does. Background
+        # jobs of a shell ignore that signal, so they get SIGTERM.
         ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
         number = signal.SIGTERM if ignored else signal.SIGINT
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
 
 
 def show(made: "Sequence[RunSummary]", code: int, *, again: str) -> None:
-    """Show what was recorded, on standard error, because standard output is the program's.
+    """List the recorded runs on standard error, because standard output is the program's.
 
     Args:
         made: The runs.
         code: The program's exit code.
-        again: The command that does the same again.
+        again: The command that starts the program again.
     """
     if code == INTERRUPTED and not made:
         say(f"interrupted: nothing was recorded; run again with: {again}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""`seer runs`: the records of runs, from a terminal."""
+"""`seer runs`: work with the records of runs in a terminal."""
 
 import dataclasses
 import json
@@ -59,14 +59,18 @@ def command() -> None:
 
 @command.command("list")
 @runs_option
-@click.option("--status", type=click.Choice(_STATUSES), help="How runs ended, or `running`.")
-@click.option("--agent", "provider", help="The agent that was run, such as claude.")
-@click.option("--model", help="The agent's model.")
-@click.option("--name", help="The run's name; a * at the end matches any ending.")
-@click.option("--search", help="Words in the name, task, prompt or result.")
-@click.option("--order", default="created", help="created, ended, cost_usd, tokens, turns, ...")
-@click.option("--limit", default=20, type=click.IntRange(1), help="How many (default 20).")
-@click.option("--offset", default=0, type=click.IntRange(0), help="How many to skip.")
+@click.option("--status", type=click.Choice(_STATUSES), help="Only runs with this status.")
+@click.option("--agent", "provider", help="Only runs of this agent, such as claude.")
+@click.option("--model", help="Only runs with this model of the agent.")
+@click.option("--name", help="Only runs with this name; a * at the end matches any ending.")
+@click.option("--search", help="Only runs with these words in name, task, prompt or result.")
+@click.option(
+    "--order",
+    default="created",
+    help="Sort by this column: created (default), ended, cost_usd, tokens, turns, ...",
+)
+@click.option("--limit", default=20, type=click.IntRange(1), help="List at most this many (20).")
+@click.option("--offset", default=0, type=click.IntRange(0), help="Skip this many.")
 @json_option
 def list_runs(
     root: Path | None, order: Any, limit: int, offset: int, as_json: bool, **where: Any
@@ -90,7 +94,7 @@ def list_runs(
         return
     columns = ["run", "ago", "status", "name", "agent", "turns", "calls", "cost", "score"]
     rows = [_row(run) for run in found]
-    # What no run has takes no room.
+    # Hide cost and score if no run has one.
     kept = [i for i in range(len(columns)) if i < 7 or any(row[i] != "-" for row in rows)]
     columns, rows = [columns[i] for i in kept], [tuple(row[i] for i in kept) for row in rows]
     table(columns, rows, shorten={"name", "agent"}, colours=_COLOURS)
@@ -207,7 +211,7 @@ def _show_calls(run: "Run") -> None:
 @runs_option
 @click.option("--conclude", is_flag=True, help="Close the tools and give the agent one last turn.")
 def stop(run: str, root: Path | None, conclude: bool) -> None:
-    """End a run that is running; its record is closed and kept."""
+    """End a running run. Its record is closed and kept."""
     from seer.harness import control_run
     from seer.runs import open_run
 
@@ -222,10 +226,11 @@ def stop(run: str, root: Path | None, conclude: bool) -> None:
 @click.argument("text")
 @runs_option
 def say_to(run: str, text: str, root: Path | None) -> None:
-    """Message the agent of a run (delivered after its current reply).
+    """Send a message to a run's agent, delivered after its current reply.
 
     A reply ends when the agent answers without calling a tool. If the run ends before that, the
-    record says that the message was not delivered. An agent that takes no more messages refuses.
+    record says that the message was not delivered. The command fails if the agent takes no more
+    messages.
     """
     from seer.harness import control_run
     from seer.runs import open_run
@@ -239,20 +244,21 @@ def say_to(run: str, text: str, root: Path | None) -> None:
     )
 
 
-@command.command("limits", short_help="Change limits of a run that is running.")
+@command.command("limits", short_help="Change the limits of a running run.")
 @run_argument("run")
 @runs_option
 @click.option("--turns", metavar="NUMBER|none", callback=_limit, help="Turns of the agent.")
-@click.option("--tool-calls", metavar="NUMBER|none", callback=_limit, help="Calls of tools.")
+@click.option("--tool-calls", metavar="NUMBER|none", callback=_limit, help="Tool calls.")
 @click.option(
     "--seconds", metavar="NUMBER|none", callback=_limit, help="Seconds from the start of the run."
 )
-@click.option(
-    "--tokens", metavar="NUMBER|none", callback=_limit, help="Tokens, of input and output."
-)
+@click.option("--tokens", metavar="NUMBER|none", callback=_limit, help="Input and output tokens.")
 @click.option("--cost-usd", metavar="NUMBER|none", callback=_limit, help="Cost in dollars.")
 def limits(run: str, root: Path | None, **given: float | str | None) -> None:
-    """Change limits of a run that is running: a number, or `none` to lift one."""
+    """Change the limits of a running run: a number sets a limit, `none` removes it.
+
+    Without options, the command only shows the limits.
+    """
     from seer.harness import control_run
     from seer.runs import open_run
 
@@ -271,7 +277,7 @@ def limits(run: str, root: Path | None, **given: float | str | None) -> None:
 @runs_option
 @json_option
 def diff(left: str, right: str, root: Path | None, as_json: bool) -> int:
-    """Show where two runs diverge; exit code 3 when they do."""
+    """Show where two runs diverge. Exit code 3 means that they do."""
     from seer.runs import compare_runs, open_run
 
     found = compare_runs(open_run(left, root), open_run(right, root))
@@ -305,7 +311,7 @@ def export(runs: tuple[str, ...], target: Path, root: Path | None) -> None:
 @command.command("delete")
 @run_argument("runs", nargs=-1, required=True)
 @runs_option
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def delete(runs: tuple[str, ...], root: Path | None, yes: bool) -> None:
     """Delete runs permanently."""
     from seer.runs import delete_run, open_run

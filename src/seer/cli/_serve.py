@@ -1,4 +1,4 @@
-"""`seer serve`: an interface by itself, for a person's scripts, `curl` and MCP clients."""
+"""`seer serve`: serve an interface without a program, for scripts, `curl` and MCP clients."""
 
 import json
 import shlex
@@ -31,12 +31,12 @@ Examples:
     "--replicas",
     type=click.IntRange(min=1),
     default=1,
-    help="Copies of the interface, each on a GPU of its own (default: 1).",
+    help="Copies of the interface, each on its own GPU (default: 1).",
 )
 @click.option(
     "--detach",
     is_flag=True,
-    help="Keep it running, with its model loaded, after this command ends.",
+    help="Keep the interface running, with its model loaded, after this command ends.",
 )
 @json_option
 def command(
@@ -122,7 +122,7 @@ def until_interrupted(over: SimpleQueue[None]) -> None:
     """Wait for Ctrl-C, a signal to end, or an item in `over`.
 
     An Event cannot be set in a signal handler: the handler may interrupt the code that holds the
-    event's lock. A SimpleQueue allows it.
+    event's lock. A SimpleQueue has no such lock.
     """
 
     def end(number: int, frame: FrameType | None) -> None:

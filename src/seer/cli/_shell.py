@@ -1,4 +1,4 @@
-"""`seer shell`: a person calls an interface's functions by hand, as an agent would."""
+"""`seer shell`: call an interface's functions by hand, as an agent would."""
 
 import code
 import contextlib
@@ -27,7 +27,7 @@ Examples:
 )
 @click.argument("target")
 @machine_options
-@click.option("--name", help="Which interface, if a sandbox serves several.")
+@click.option("--name", help="The interface to call, if the sandbox serves several.")
 def command(target: str, name: str | None, **around: Any) -> int:
     """Call an interface's functions by hand, at a Python prompt with completion.
 
@@ -38,7 +38,7 @@ def command(target: str, name: str | None, **around: Any) -> int:
         names = {key: value for key, value in vars(module).items() if not key.startswith("_")}
         names[served.library.name] = module
         functions = [f.name for f in served.scoped.describe(served.library.name).functions]
-        # What the functions return is a model's text, and a person prints it here.
+        # The functions may return text from a model, and the user prints it here.
         with filtered_output():
             if not sys.stdin.isatty():
                 return _script(sys.stdin.read(), names)
@@ -47,7 +47,7 @@ def command(target: str, name: str | None, **around: Any) -> int:
 
 
 def _script(source: str, names: dict[str, Any]) -> int:
-    """Run what was piped in; the first exception ends it."""
+    """Run the code from standard input; the first exception ends it."""
     console = code.InteractiveInterpreter(names)
     try:
         compiled = compile(source, "<stdin>", "exec")
@@ -56,7 +56,7 @@ def _script(source: str, names: dict[str, Any]) -> int:
         return 1
     try:
         exec(compiled, names)
-    except Exception:  # a person's own code: show it as Python would
+    except Exception:  # the user's own code: show the error as Python would
         console.showtraceback()
         return 1
     return 0
@@ -68,7 +68,7 @@ def _prompt(names: dict[str, Any], functions: list[str], module: ModuleType) -> 
     completer = rlcompleter.Completer(names)
     readline.set_completer(lambda text, state: _complete(completer, functions, text, state))
     readline.parse_and_bind("tab: complete")
-    # At the prompt, Ctrl-C ends a line or a call, as often as it is pressed.
+    # At the prompt, every Ctrl-C cancels the current line or call.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     console = code.InteractiveConsole(names, "<seer>")
     with contextlib.suppress(SystemExit):
@@ -78,7 +78,7 @@ def _prompt(names: dict[str, Any], functions: list[str], module: ModuleType) -> 
 def _complete(
     completer: rlcompleter.Completer, functions: list[str], text: str, state: int
 ) -> str | None:
-    """The exposed functions where nothing is typed yet; then the names that Python knows."""
+    """Complete an empty text to the exposed functions, and other text as Python does."""
     if not text:
         return f"{functions[state]}(" if state < len(functions) else None
     return completer.complete(text, state)

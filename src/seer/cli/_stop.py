@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     epilog="""\b
 Examples:
   seer stop sb-0123456789abcdef      the beginning of an id is enough
-  seer stop --orphans                what programs that died left behind
+  seer stop --orphans                machines of programs that died
   seer stop --all""",
 )
 @machine_argument("ids", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="All of your machines.")
-@click.option("--orphans", is_flag=True, help="Machines whose program is gone.")
+@click.option("--all", "everything", is_flag=True, help="End all of your machines.")
+@click.option("--orphans", is_flag=True, help="End machines whose program is gone.")
 @click.option(
     "--provider", "providers", multiple=True, help="Look only on this provider (default: all)."
 )
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def command(
     ids: tuple[str, ...], everything: bool, orphans: bool, providers: tuple[str, ...], yes: bool
 ) -> int:

@@ -1,4 +1,4 @@
-"""`seer sweep`: an experiment once per cell of a matrix, with a live table."""
+"""`seer sweep`: run an experiment once per cell of a matrix, with a live status line."""
 
 import contextlib
 import dataclasses
@@ -29,7 +29,7 @@ Examples:
   seer sweep main.py --matrix agents.toml --into sweeps/first --concurrency 8
   seer sweep main.py --matrix agents.toml --into sweeps/big --on ray --gpus 1
   seer sweep --into sweeps/first                  results so far
-  seer sweep --into sweeps/first --concurrency 2  change one that is running
+  seer sweep --into sweeps/first --concurrency 2  change a running sweep
 
 \b
 agents.toml: agents = ["claude", "openai"], models = [...], seeds = 5
@@ -56,9 +56,9 @@ Exit code 3: some cells have no result.""",
 )
 @click.option("--concurrency", type=click.IntRange(0), help="Cells to run at once (default 2).")
 @click.option(
-    "--budget-usd", type=click.FloatRange(0), help="Start no more cells after this total cost."
+    "--budget-usd", type=click.FloatRange(0), help="Start no more cells at this total cost."
 )
-@click.option("--timeout", type=click.FloatRange(0), help="Seconds that one attempt may take.")
+@click.option("--timeout", type=click.FloatRange(0), help="Time limit of an attempt, in seconds.")
 @click.option(
     "--retry-failed", default=0, type=click.IntRange(0), help="How often to retry a failed cell."
 )
@@ -67,12 +67,14 @@ Exit code 3: some cells have no result.""",
     "place",
     default="here",
     metavar="here|ray[:ADDRESS]",
-    help="Where cells run (default: this machine). Ray's address: as given, else $RAY_ADDRESS, "
-    "else Ray is started here.",
+    help="Where to run cells (default: this machine). Without ADDRESS, `ray` uses $RAY_ADDRESS, "
+    "or starts Ray here.",
 )
-@click.option("--cpus", type=click.FloatRange(0), help="On Ray: CPUs of each cell (default 1).")
-@click.option("--gpus", type=click.FloatRange(0), help="On Ray: GPUs of each cell (default 0).")
-@click.option("--memory", type=click.FloatRange(0, min_open=True), help="On Ray: GiB of each cell.")
+@click.option("--cpus", type=click.FloatRange(0), help="On Ray: CPUs per cell (default 1).")
+@click.option("--gpus", type=click.FloatRange(0), help="On Ray: GPUs per cell (default 0).")
+@click.option(
+    "--memory", type=click.FloatRange(0, min_open=True), help="On Ray: GiB of memory per cell."
+)
 @click.option(
     "--source",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
@@ -83,7 +85,7 @@ Exit code 3: some cells have no result.""",
     "variables",
     multiple=True,
     metavar="NAME[=VALUE]",
-    help="Variable for the program; without a value, that of this shell.",
+    help="A variable for the program (repeatable); NAME alone takes the value from this shell.",
 )
 @json_option
 def command(
@@ -132,7 +134,7 @@ def command(
 
 @contextlib.contextmanager
 def _going_on(folder: Path) -> Generator[None]:
-    """Say on Ctrl-C what was kept, and how to go on."""
+    """On Ctrl-C, say what was kept and how to continue."""
     from seer.errors import SeerError
     from seer.sweeps import read_sweep
 
@@ -147,7 +149,7 @@ def _going_on(folder: Path) -> Generator[None]:
 
 
 def _check(program: Path, matrix: "Matrix", folder: Path, *, elsewhere: bool) -> None:
-    """Find out before the first cell what is missing: agents, models, room, tables and plots."""
+    """Check agents, models, disk space, and packages for tables and plots before the first cell."""
     from seer.environment.models._folder import own_folder
     from seer.environment.models._names import is_local_model
     from seer.errors import MissingExtraError
@@ -238,7 +240,7 @@ def _show(sweep: "SweepResult", *, as_json: bool) -> int:
             ]
         say("written: " + ", ".join(str(file) for file in files))
     if sweep.stopped == "budget":
-        say(f"stopped by its budget, after ${sweep.cost_usd:.2f}; the same command continues")
+        say(f"stopped by its budget after ${sweep.cost_usd:.2f}; the same command continues")
     return 0 if sweep.done == len(sweep.cells) else FOUND
 
 

@@ -1,5 +1,5 @@
-"""What a command works on: an interface file, served for as long as the command runs, or an
-interface that a detached sandbox serves already.
+"""The target of a command: an interface file, served for as long as the command runs, or an
+interface that a detached sandbox already serves.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Around:
-    """What an interface file needs around it."""
+    """The sandbox that an interface file needs."""
 
     models: tuple[str, ...] = ()
     hidden: bool = False
@@ -43,7 +43,7 @@ def interface_file(target: str) -> Path | None:
     """The interface file that a target names; None if it is the id of a sandbox.
 
     Raises:
-        click.UsageError: It looks like a file, and there is none.
+        click.UsageError: The target looks like a file, but does not exist.
     """
     file = Path(target)
     if file.is_file():
@@ -55,15 +55,16 @@ def interface_file(target: str) -> Path | None:
 
 @contextlib.contextmanager
 def opened(target: str, around: Around, *, name: str | None = None) -> Generator[Opened]:
-    """Serve an interface file for the length of the block, or use one that a sandbox serves.
+    """Serve an interface file while the block runs, or use an interface of a running sandbox.
 
     Args:
         target: The file, or the sandbox's id.
-        around: What the file needs around it.
-        name: What the interface is called; by default the file's stem, or the only one there is.
+        around: The sandbox that the file needs.
+        name: The interface's name; by default the file's stem, or the sandbox's only interface.
 
     Raises:
-        click.UsageError: The target is neither.
+        click.UsageError: The file does not exist, or the sandbox serves no interface that can be
+            used here, or several and `name` is None.
     """
     file = interface_file(target)
     if file is None:
@@ -77,18 +78,17 @@ def opened(target: str, around: Around, *, name: str | None = None) -> Generator
 def started(
     file: Path, around: Around, *, name: str | None = None, replicas: int = 1
 ) -> Generator[Opened]:
-    """Serve an interface file in a sandbox of its own, which ends with the block unless it was
-    detached.
+    """Serve an interface file in a new sandbox, which ends with the block unless it was detached.
 
     Raises:
-        SeerError: The file cannot be served; the message says which option gives it what it lacks.
+        SeerError: The file cannot be served; the message names the option that may help.
     """
     from seer.environment import ModelConfig, SandboxConfig, ScopedSandbox
     from seer.providers import DEFAULT, resolve_provider
 
     provider = around.provider or DEFAULT
     if around.gpu is not None:
-        # A provider that is named never goes on without the GPU that was typed.
+        # The default provider may go on without a GPU; a named one fails. So name it here.
         provider = resolve_provider(provider)
     config = SandboxConfig(
         gpu=around.gpu,
@@ -116,7 +116,7 @@ def started(
 
 
 def _with_hint(error: ServeError, file: Path) -> SeerError:
-    """The error, and what gives the file what it lacks."""
+    """Add a hint to the error: how to provide the module that the file cannot import."""
     missing = re.search(r"No module named '(\w+)", str(error))
     if missing is None:
         return error
@@ -132,19 +132,19 @@ def _with_hint(error: ServeError, file: Path) -> SeerError:
 
 
 def _take_over(sandbox_id: str, provider: str | None, name: str | None) -> Opened:
-    """Use an interface of a sandbox that runs; one that is detached stays so."""
+    """Use an interface of a running sandbox. A detached sandbox stays detached."""
     from seer.environment import ScopedSandbox
     from seer.providers import DEFAULT
 
     scoped = ScopedSandbox.from_id(sandbox_id, provider=provider or DEFAULT)
     if scoped.machine.was_detached:
-        # At once, and not at the end: agents' programs end this process with a signal.
+        # Now, not at the end: MCP clients end this process with a signal.
         scoped.detach()
     there = scoped.served
     if not there:
         raise click.UsageError(
-            f"{sandbox_id} serves nothing that this command can use: another program can use the "
-            "interfaces of a sandbox only after it was detached (`seer serve --detach`)"
+            f"{sandbox_id} serves nothing that this command can use: the interfaces of a sandbox "
+            "are open to other programs only after it is detached (`seer serve --detach`)"
         )
     first, *others = there
     if name is None and others:

@@ -20,11 +20,13 @@ Examples:
   seer verify RUN --live interface.py --model ./gemma --name model_tools
 
 \b
-Exit code 3: a claim does not stand, or a problem was flagged.""",
+Exit code 3: a claim does not hold, or a problem was flagged.""",
 )
 @run_argument("run")
 @runs_option
-@click.option("--live", "target", help="Run the cited calls again: an interface file, or an id.")
+@click.option(
+    "--live", "target", help="Run the cited calls again on an interface file or a sandbox id."
+)
 @click.option("--name", help="The interface's name in the run (default: the file's, without .py).")
 @machine_options
 @json_option
@@ -36,7 +38,7 @@ def command(
     as_json: bool,
     **around: Any,
 ) -> int:
-    """Check each claim of a run's final report against the gate calls that it cites."""
+    """Check each claim of a run's final report against the gate calls that the claim cites."""
     from seer.runs import open_run
     from seer.scoring import rerun_through, verify
 

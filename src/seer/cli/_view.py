@@ -1,4 +1,4 @@
-"""`seer view`: runs in the browser, or one run as a file to share."""
+"""`seer view`: show runs in the browser, or write one run as a file to share."""
 
 from pathlib import Path
 
@@ -13,8 +13,8 @@ from seer.console import say
     epilog="""\b
 Examples:
   seer view                          all runs, live, on loopback
-  seer view RUN                      one of them
-  seer view --allow-control          also stop runs and message agents
+  seer view RUN                      one run
+  seer view --allow-control          the page may stop runs and message agents
   seer view --share RUN -o run.html  one file, without secrets and paths""",
 )
 @run_argument("run", required=False)
@@ -28,9 +28,12 @@ Examples:
 @click.option("--no-browser", is_flag=True, help="Only print the address.")
 @click.option("--share", "shared", metavar="RUN", help="Write this run as one HTML file instead.")
 @click.option(
-    "-o", "target", type=click.Path(dir_okay=False, path_type=Path), help="Where to write it."
+    "-o",
+    "target",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="With --share: the file to write (default: the run's id).",
 )
-@click.option("--hide", "fields", multiple=True, help="A field to leave out of the shared file.")
+@click.option("--hide", "fields", multiple=True, help="With --share: a field to leave out.")
 def command(
     run: str | None,
     root: Path | None,

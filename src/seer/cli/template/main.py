@@ -30,7 +30,7 @@ async def main() -> None:
                 task=(HERE / "task.md").read_text(),
                 session=session,
                 provider=f"scripted:{HERE / 'steps.toml'}",
-                show=False,  # it is said below, in this program's own words
+                show=False,  # this program prints the events itself
             ):
                 if isinstance(event, Text):
                     say(event.text)
