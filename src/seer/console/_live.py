@@ -115,8 +115,8 @@ class _Progress(RichProgress):
 class _Narrow:
     """Leaves the last columns of the terminal free.
 
-    A terminal echoes Ctrl-C as `^C` behind the last line. On a full line, the echo would begin
-    another one, and the display would leave a copy of its first line behind.
+    A terminal echoes Ctrl-C as `^C` after the last line. After a full line, the echo would wrap to
+    a new line, and the display would leave a copy of its first line behind.
     """
 
     def __init__(self, inner: RenderableType) -> None:

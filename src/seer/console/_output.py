@@ -91,7 +91,7 @@ def table(
         room = console.width - 2
         fitted = _fitted(widths, room, may_shrink, least=_NARROWEST + gap)
         if sum(fitted) > room:
-            # The columns move together, rather than that ids and numbers are cut.
+            # Narrow the gaps between columns, so that ids and numbers are not cut.
             gap, rendered.collapse_padding = 2, True
             closer = [width - 1 for width in widths]
             closer[0] += 1  # rich takes the padding at the left edge from the first column
@@ -109,13 +109,13 @@ def table(
     for row in cells:
         rendered.add_row(*(Text(cell, style=(colours or {}).get(cell, "")) for cell in row))
     if title:
-        # As a title of the table it would be wrapped to the table's width.
+        # Printed separately, because rich wraps a table's title to the table's width.
         console.print(Text(visible(title)), soft_wrap=True)
     console.print(rendered)
 
 
 def duration(seconds: float, *, short: bool = False) -> str:
-    """A time that a person reads at a glance: `3 h 5 min`; short is its largest unit only."""
+    """A duration for people, such as `3 h 5 min`; with `short`, only its largest unit."""
     if short:
         return " ".join(duration(seconds).split()[:2])
     whole = int(max(seconds, 0))
@@ -194,9 +194,9 @@ def _fitted(widths: list[int], room: int, may_shrink: list[bool], *, least: int)
 
 @contextlib.contextmanager
 def status_line() -> Generator[Callable[[str], None]]:
-    """Give a function that shows one line on standard error in place of the one before.
+    """Yield a function that shows a line on standard error, replacing the previous line.
 
-    If that is not a terminal, each new text is printed as a line of its own.
+    If standard error is not a terminal, each new text is printed on a line of its own.
     """
     stream = sys.stderr
     moving = stream.isatty()

@@ -85,7 +85,7 @@ def current_phase() -> Phase | None:
 
 
 class Display:
-    """Where phases are shown. This one shows nothing."""
+    """Shows phases. This base class shows nothing."""
 
     def open(self, name: str) -> int:
         """Show a new phase, and return a key for it."""
@@ -99,7 +99,7 @@ class Display:
 
 
 class _Plain(Display):
-    """A log, which gets a line only when a phase ends."""
+    """Writes one line to a log when a phase ends."""
 
     def __init__(self, title: str, file: TextIO) -> None:
         self._title = title
@@ -123,7 +123,7 @@ def progress(
 
     Args:
         title: The task, such as `sandbox on local`.
-        mode: How to show it; by default `SEER_PROGRESS`, and without that what suits `file`.
+        mode: How to show it; by default `SEER_PROGRESS`, or else what suits `file`.
         file: The stream; standard error by default.
 
     Raises:
