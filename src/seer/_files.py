@@ -1,4 +1,4 @@
-"""Write files and folders that other processes read at the same time, and locks between them."""
+"""Writing files and folders that other processes may be reading, and locks between processes."""
 
 import fcntl
 import os
@@ -15,13 +15,13 @@ def replace_file(
 
     Args:
         path: The file. Its folder exists.
-        content: All of it; text is written as UTF-8, with lone surrogates replaced.
+        content: The whole content; text is written as UTF-8, with lone surrogates replaced.
         mode: Permissions; by default those that the user's umask leaves.
-        durable: Whether the content must be on the disk, not only in the cache, before the old
-            file goes.
+        durable: Whether the content must be on the disk, not only in the cache, before it replaces
+            the old file.
 
     Raises:
-        OSError: It cannot be written; the old file is as it was.
+        OSError: The file cannot be written; the old file is unchanged.
     """
     data = content.encode("utf-8", "replace") if isinstance(content, str) else content
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
@@ -41,7 +41,7 @@ def replace_file(
 
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write files below a folder, by relative path. All users who can enter it can read them."""
+    """Write files below a folder, by relative path. Any user that can enter it can read them."""
     for name, content in files.items():
         for parent in reversed(Path(name).parents[:-1]):
             (folder / parent).mkdir(exist_ok=True)
@@ -50,7 +50,7 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 def place_folder(draft: Path, folder: Path) -> None:
-    """Rename a finished draft to its place, unless another process has put the same there first.
+    """Rename a finished draft to its place, unless another process put the same folder there first.
 
     Raises:
         OSError: The draft cannot be renamed, and the folder does not exist.
@@ -64,7 +64,7 @@ def place_folder(draft: Path, folder: Path) -> None:
 
 @contextmanager
 def locked(path: Path) -> Generator[None]:
-    """Hold the lock file `path`, which is made if it is missing. Blocks while another holds it."""
+    """Hold the lock file `path`, created if missing. Blocks while another process holds it."""
     with path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

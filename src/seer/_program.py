@@ -1,9 +1,9 @@
 """Runs a program for `seer run`: like `python PROGRAM`, but with short errors.
 
-Ctrl-C prints nothing, because `seer run` says what was kept, and a second one does not disturb the
-ending. An error of Seer is its message and the program's line, without Seer's own frames. A record
-that cannot be written, such as on a full disk, or a package that is not installed is the message
-alone. Every other error is Python's own traceback.
+Ctrl-C prints nothing, because `seer run` says what was kept. A second Ctrl-C does not disturb the
+clean-up. For an error of Seer, this prints its message and the program's line, without Seer's own
+frames; if a record cannot be written or a package is not installed, it prints only the message. For
+any other error, it prints Python's own traceback.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ def main() -> None:
 
     sys.excepthook, sys.unraisablehook = uncaught, unraisable
     _ignore_second_interrupts()
-    # `seer run` blocks it until here, so that an early Ctrl-C shows no traceback either.
+    # `seer run` blocked SIGINT until here, so that an early Ctrl-C shows no traceback either.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     module = ModuleType("__main__")
     module.__dict__.update(__file__=file, __builtins__=__builtins__)
@@ -66,11 +66,11 @@ def main() -> None:
 
 
 def _ignore_second_interrupts() -> None:
-    """Let `asyncio.run` ignore the Ctrl-C after the one that has cancelled the program's task.
+    """Make `asyncio.run` ignore the second Ctrl-C; the first one cancels the program's task.
 
     A second Ctrl-C would raise between any two steps of the loop: sandboxes would not be ended, and
-    the record would not be closed. A third one still raises. A handler of our own in place of
-    asyncio's would not know which task to cancel, so asyncio's is wrapped.
+    the record would not be closed. A third one still raises. This wraps asyncio's handler, because
+    a separate handler would not know which task to cancel.
     """
     runner: Any = asyncio.Runner
     usual = runner._on_sigint
@@ -87,10 +87,10 @@ def _ignore_second_interrupts() -> None:
 
 
 def _of_seer(error: BaseException, program: Path) -> SeerError | None:
-    """The error, if Seer raised it; of several agents' errors the first, if all are Seer's.
+    """The error, if Seer raised it; for a group of Seer's errors, the first of them.
 
-    None if more than its message is needed: it is a group, or it was raised while the program
-    handled another error.
+    None if the message alone does not explain the error: the group holds other errors too, or the
+    error was raised while the program handled another one.
     """
     if isinstance(error, BaseExceptionGroup):
         group = cast("BaseExceptionGroup[BaseException]", error)
@@ -118,7 +118,7 @@ def _own_lines(trace: TracebackType | None, program: Path) -> list[traceback.Fra
 
 
 def _from_file(trace: TracebackType | None, file: str) -> TracebackType | None:
-    """The part of a traceback that begins in the program."""
+    """The part of a traceback from the program's first frame on."""
     while trace is not None and trace.tb_frame.f_code.co_filename != file:
         trace = trace.tb_next
     return trace

@@ -19,7 +19,7 @@ MARK = "[redacted]"
 _SHORTEST = 4
 """Shorter values are not replaced, because they also occur in ordinary text."""
 _EDGE = 6
-"""How many characters of a value, at the edge of a text, count as a part of that value."""
+"""This many characters of a value, at the edge of a text, count as a part of that value."""
 _CHUNK = 4 << 20
 
 _SECRET_NAMES = re.compile(
@@ -133,7 +133,7 @@ class _Forms:
 
 
 def _find(data: bytes, code: bytes) -> Iterator[tuple[int, int]]:
-    # Piece by piece, so that other threads get the interpreter in between.
+    # Piece by piece, so that other threads can run in between.
     for begin in range(0, len(data), _CHUNK):
         end = begin + _CHUNK + len(code) - 1
         at = data.find(code, begin, end)

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 logger = logging.getLogger(__name__)
 
 _SHORT = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
-"""Shortages of this host that may soon be over."""
+"""Errors that mean that this host lacks a resource, perhaps only for a short time."""
 _RETRY_DELAY = 1.0
 
 
@@ -33,7 +33,7 @@ async def readable(waited_for: socket.socket | int) -> None:
 
 
 def accept_waiting(listener: socket.socket) -> socket.socket | None:
-    """Accept a connection that waits; None if there is none. Neither socket blocks."""
+    """Accept a waiting connection; None if there is none. Neither socket blocks."""
     try:
         connection, _ = listener.accept()
     except (BlockingIOError, ConnectionAbortedError):
@@ -59,7 +59,7 @@ async def accept(listener: socket.socket) -> socket.socket:
 
 
 async def connect_in_thread(connect: Callable[[], socket.socket]) -> socket.socket:
-    """Run `connect` in a thread: a listener that accepts nothing makes it wait."""
+    """Run `connect` in a thread, because it blocks while the listener accepts nothing."""
     connecting = asyncio.create_task(asyncio.to_thread(connect))
     try:
         return await asyncio.shield(connecting)
@@ -74,7 +74,7 @@ def _close_result(connecting: asyncio.Task[socket.socket]) -> None:
 
 
 class Acceptor:
-    """Serves each connection of a listener in a task of its own, until it is closed."""
+    """Serves each connection of a listener in a task of its own, until `close`."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Acceptor:
         self._accepting = asyncio.create_task(self._accept())
 
     async def close(self) -> None:
-        """Stop listening, and cancel what serves connections. Closing twice is harmless."""
+        """Stop listening, and cancel the tasks that serve connections. Can be called twice."""
         tasks = [self._accepting, *self._tasks]
         for task in tasks:
             task.cancel()

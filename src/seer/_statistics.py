@@ -16,10 +16,10 @@ Interval = tuple[float, float]
 
 
 def science(module: str, *, extra: str = "science") -> Any:
-    """Import a module of an extra, as a plain object, because its annotations are partial.
+    """Import a module of an extra. Its type is `Any`, because its annotations are partial.
 
     Raises:
-        MissingExtraError: It is not installed.
+        MissingExtraError: The module is not installed.
     """
     try:
         return importlib.import_module(module)
@@ -61,7 +61,7 @@ def group_means(values: Sequence[float], groups: Sequence[str | None]) -> list[f
     """The mean of each group.
 
     Raises:
-        ValueError: There are not as many groups as values.
+        ValueError: The numbers of groups and values differ.
     """
     found: dict[str | None, list[float]] = {}
     for value, group in zip(values, groups, strict=True):

@@ -65,7 +65,7 @@ def background_loop() -> asyncio.AbstractEventLoop:
 
 
 def _forget_parent() -> None:
-    """In a forked process: start without a loop, and with a new lock that nobody holds."""
+    """In a forked process: start without a loop, and with a new lock that no thread holds."""
     global _lock, _loop
     _lock = threading.Lock()
     if _loop is not None:
@@ -98,7 +98,7 @@ def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
 
 @contextmanager
 def resources_named() -> Generator[None]:
-    """Raise `HostResourceError` for an `OSError` that means that this host lacks a resource."""
+    """Turn an `OSError` that means that this host lacks a resource into a `HostResourceError`."""
     try:
         yield
     except OSError as error:
@@ -137,7 +137,7 @@ def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
             ended.set()
 
     task = None if calling is None else asyncio.current_task(calling)
-    # Clean-up in a task that is cancelled may call this too, so only what follows counts.
+    # A cancelled task may call this in its clean-up, so only later cancellations count.
     before = 0 if task is None else task.cancelling()
     future = asyncio.run_coroutine_threadsafe(guarded(), loop)
     try:
@@ -146,7 +146,7 @@ def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
                 _wait_in_task(future, task, before)
             return future.result()
     except (KeyboardInterrupt, asyncio.CancelledError):
-        began.wait()  # one that is cancelled before it begins would not say that it has ended
+        began.wait()  # a coroutine that is cancelled before it begins never sets `ended`
         if future.cancel():
             ended.wait()
         raise
@@ -155,7 +155,7 @@ def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
 def _wait_in_task(future: Future[Any], task: asyncio.Task[Any], before: int) -> None:
     """Wait until `future` is done, in the thread of a task.
 
-    The task's loop is blocked meanwhile, so a cancellation of the task has to be looked for.
+    The task's loop is blocked meanwhile, so this polls for a cancellation of the task.
 
     Raises:
         CancelledError: The task was cancelled more than `before` times.
@@ -167,7 +167,7 @@ def _wait_in_task(future: Future[Any], task: asyncio.Task[Any], before: int) -> 
 
 
 async def run_on(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run `coroutine` on a loop that may be another one, and await its result."""
+    """Run `coroutine` on `loop`, which need not be the current one, and await its result."""
     if asyncio.get_running_loop() is loop:
         return await coroutine
     return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, loop))
@@ -186,7 +186,7 @@ async def on_loop(coroutine: Coroutine[Any, Any, T], *, settle: bool = False) ->
         return await coroutine
     task = asyncio.current_task()
     if task is not None and task in _already_told:
-        # Let asyncio raise it here, where it would otherwise end a clean-up before it begins.
+        # Let asyncio raise it here; otherwise, it would end a clean-up before that begins.
         _already_told.discard(task)
         with suppress(asyncio.CancelledError):
             await asyncio.sleep(0)

@@ -1,7 +1,7 @@
 """Temporary folders that are removed when this process ends, even if it is killed.
 
-The code that makes a folder removes it. A small process, the janitor (`_janitor`), removes folders
-that still exist when this process ends. It starts with the first folder.
+The code that makes a folder removes it. A small process, the janitor (`_janitor`), removes the
+folders that still exist when this process ends. It starts when the first folder is made.
 """
 
 import contextlib

@@ -20,7 +20,7 @@ def address(path: Path) -> Generator[str]:
 
 
 def listen(path: Path, backlog: int, *, mode: int | None = None) -> socket.socket:
-    """Listen at `path`. `mode` is the permissions of the socket, if not those of the umask."""
+    """Listen at `path`. `mode` sets the socket's permissions; by default, the umask decides."""
     listener = socket.socket(socket.AF_UNIX)
     try:
         with address(path) as where:
@@ -41,13 +41,13 @@ async def serve(
     limit: int,
 ) -> asyncio.Server:
     """Serve each connection of a socket that `listen` has made."""
-    # Not `start_unix_server`: when it closes, Python 3.13 removes the file at the address to which
-    # the socket was bound. That address is in a folder's descriptor, which may be another by now.
+    # Not `start_unix_server`: when it closes, Python 3.13 removes the file at the socket's address.
+    # That address contains a descriptor's number, which may belong to another folder by then.
     return await asyncio.start_server(handle, sock=listener, limit=limit)
 
 
 def connect(path: Path, *, timeout: float | None = None) -> socket.socket:
-    """Connect to the socket at `path`. `timeout` also holds for what follows."""
+    """Connect to the socket at `path`. `timeout` also applies to later operations on it."""
     connected = socket.socket(socket.AF_UNIX)
     try:
         connected.settimeout(timeout)
@@ -60,7 +60,7 @@ def connect(path: Path, *, timeout: float | None = None) -> socket.socket:
 
 
 def is_served(path: Path) -> bool:
-    """Whether something listens at `path`."""
+    """Whether a process listens at `path`."""
     try:
         connect(path).close()
     except OSError:

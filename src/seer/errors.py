@@ -101,7 +101,7 @@ class HostUnreachableError(ProviderError, ConnectionError):
 
 
 class HostRefusedError(ProviderError, PermissionError):
-    """A remote host has another key than the known one, or accepts none of your keys."""
+    """A remote host's key differs from the known one, or the host accepts none of your keys."""
 
 
 class HostUnsuitableError(ProviderError):
@@ -185,8 +185,8 @@ class CommandFailedError(SeerError, RuntimeError):
 
     Attributes:
         exit_code: The exit status; negative numbers are signals.
-        stdout: What the command printed.
-        stderr: What it printed to standard error.
+        stdout: The command's standard output.
+        stderr: The command's standard error.
     """
 
     def __init__(self, command: str, exit_code: int, stdout: str, stderr: str) -> None:
@@ -203,8 +203,8 @@ class CommandTimeoutError(SeerError, TimeoutError):
     """A command ran past its timeout; its whole process tree was killed.
 
     Attributes:
-        stdout: What it had printed until then; the output is partial.
-        stderr: The same for standard error.
+        stdout: The partial standard output.
+        stderr: The partial standard error.
     """
 
     def __init__(self, command: str, timeout: float, stdout: str, stderr: str) -> None:
@@ -320,7 +320,7 @@ class GateError(SeerError):
 
 
 class ProtocolError(GateError):
-    """A peer used another protocol or another version of it, or exceeded its limits."""
+    """A peer used another protocol or protocol version, or exceeded the protocol's limits."""
 
 
 class UnknownFunctionError(GateError, AttributeError):
@@ -355,7 +355,7 @@ class StillRunningError(GateError):
 
 
 class CallLostError(GateError, ConnectionError):
-    """The interface died during the call; it is not known whether the call had an effect."""
+    """The interface died during the call, so the call may or may not have had an effect."""
 
 
 class InterfaceRestartedError(GateError, ConnectionError):
@@ -400,7 +400,7 @@ class ModelInputError(SeerError, ValueError):
 
 
 class CallLimitError(ModelInputError):
-    """A call asks for more than one call may do; the message names the limit and what to change."""
+    """A call exceeds a limit for one call; the message names the limit and what to change."""
 
 
 class AnswerError(SeerError, ValueError):
