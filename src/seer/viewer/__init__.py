@@ -1,4 +1,4 @@
-"""The web page for recorded runs: the list, one run live, two side by side, one to share."""
+"""The web page for recorded runs: a list, a live run, two runs side by side, a file to share."""
 
 import importlib
 from typing import TYPE_CHECKING

@@ -42,7 +42,7 @@ _STATUS = {ConfigError: 400, RunNotFoundError: 404, RecordError: 422, PathEscape
 MOST = 200
 """Runs on one page."""
 MOST_LINES = 100
-"""Lines whose fragments one request asks for."""
+"""Lines whose fragments one request may ask for."""
 LARGEST = 256 * 1024 * 1024
 
 _CONTROLS = {"stop", "conclude", "message", "limits", "approve"}
@@ -118,7 +118,7 @@ class Api:
     def sweep(self, request: Request) -> Response:
         """The sweep that the runs belong to."""
         if self._sweep is None:
-            raise RunNotFoundError("these runs are not those of a sweep")
+            raise RunNotFoundError("these runs do not belong to a sweep")
         return answer(describe(self._sweep))
 
     def run(self, request: Request) -> Response:
@@ -132,7 +132,7 @@ class Api:
         )
 
     def stream(self, request: Request) -> Response:
-        """Events and calls, from the given offsets on, for as long as the run goes on."""
+        """Events and calls from the given offsets on, until the run ends."""
         run = self._open(request)
         offsets: dict[LineKind, int] = {
             kind: _number(request.query_params, kind, 0) for kind in LINE_KINDS
@@ -161,7 +161,7 @@ class Api:
         return answer(found)
 
     async def difference(self, request: Request) -> Response:
-        """Two texts as fragments, with marked differences."""
+        """Two texts as fragments that mark their differences."""
         asked = _object(await request.body())
         left, right = str(asked.get("left", "")), str(asked.get("right", ""))
         return answer(await anyio.to_thread.run_sync(difference, left, right))
@@ -171,7 +171,7 @@ class Api:
         return _bytes(self._open(request).blob(str(request.path_params["digest"])))
 
     def artifact(self, request: Request) -> Response:
-        """A kept file."""
+        """A file that the run kept."""
         folder = self._open(request).folder / "artifacts"
         try:
             return _bytes(read_bytes(folder, str(request.path_params["name"]), limit=LARGEST))
@@ -191,7 +191,7 @@ class Api:
             self._open(request).verify()
         except RecordError as error:
             return answer({"ok": False, "message": str(error)})
-        return answer({"ok": True, "message": "both chains and all blobs are whole"})
+        return answer({"ok": True, "message": "both chains and all blobs are intact"})
 
     def claims(self, request: Request) -> Response:
         """The claims of the run's final report, each with its verdict."""
@@ -214,7 +214,7 @@ class Api:
     async def control(self, request: Request) -> Response:
         """Change a running run."""
         if not self._allow_control:
-            message = "this viewer only reads; start it with --allow-control to change runs"
+            message = "this viewer is read-only; start it with --allow-control to change runs"
             return answer({"error": message}, status=403)
         asked = _object(await request.body())
         run = await anyio.to_thread.run_sync(self._open, request)
@@ -222,7 +222,7 @@ class Api:
         return answer({"ok": True})
 
     def _open(self, request: Request) -> Run:
-        """The run that an address names: a folder of the root, or of the sweep around it."""
+        """The run that an address names: a folder of the root, or of the sweep that contains it."""
         name = str(request.path_params["run"])
         folder = self._root / name
         if not _RUN_ID.fullmatch(name):
@@ -231,12 +231,12 @@ class Api:
             return Run(folder)
         running = None if self._sweep is None else run_folder(self._sweep, name)
         if running is None:
-            raise RunNotFoundError(f"there is no run {name!r} any more")
+            raise RunNotFoundError(f"the run {name!r} no longer exists")
         return Run(running)
 
 
 async def failure(request: Request, error: Exception) -> Response:
-    """Answer an error whose message is for people."""
+    """Answer a request with an error whose message is for users."""
     status = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 409)
     return answer({"error": str(error)}, status=status)
 
@@ -280,7 +280,7 @@ def _summary(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _control(run: Run, asked: Mapping[str, Any]) -> None:
-    """Execute a request of the page to a running run.
+    """Forward a request of the page to a running run.
 
     Raises:
         ConfigError: The action is unknown, or its values have the wrong form.

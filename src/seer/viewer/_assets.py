@@ -1,4 +1,4 @@
-"""The page's own files: served as they are, and joined into one script for a shared run.
+"""The page's own files, served unchanged, and joined into one script for a shared run.
 
 There is no build step. The scripts are plain ES modules. For a shared run each module becomes a
 function that returns its exports. Only one form of import and export is supported; a module that
@@ -24,7 +24,7 @@ def _root() -> Traversable:
 
 @cache
 def assets() -> dict[str, tuple[bytes, str]]:
-    """Every file of the page, by its path in the address, with its type."""
+    """Every file of the page with its media type, by the path in its address."""
     found: dict[str, tuple[bytes, str]] = {}
     for folder in FOLDERS:
         for item in (_root() / folder).iterdir():
@@ -42,10 +42,10 @@ def stylesheet() -> str:
 
 
 def bundle(entry: str = "main.js") -> str:
-    """The scripts as one text that needs no loading.
+    """All scripts as one text without imports.
 
     Raises:
-        ValueError: A module imports in a circle, or in a form that is not understood.
+        ValueError: A module has a circular import, or an unsupported import or export.
     """
     parts: list[str] = []
     _add(entry, parts, done=set(), above=())
@@ -54,7 +54,7 @@ def bundle(entry: str = "main.js") -> str:
 
 def _add(name: str, parts: list[str], *, done: set[str], above: tuple[str, ...]) -> None:
     if name in above:
-        raise ValueError(f"modules import in a circle: {' → '.join((*above, name))}")
+        raise ValueError(f"circular import: {' → '.join((*above, name))}")
     if name in done:
         return
     done.add(name)
@@ -67,7 +67,7 @@ def _add(name: str, parts: list[str], *, done: set[str], above: tuple[str, ...])
     )
     body = _EXPORT.sub("", body)
     if left := _LEFT.search(body):
-        raise ValueError(f"{name}: not understood: {left[0].strip()!r}")
+        raise ValueError(f"{name}: unsupported form: {left[0].strip()!r}")
     parts.append(
         f"const {_variable(name)} = (() => {{\n{body}\nreturn {{{', '.join(exports)}}};\n}})();"
     )

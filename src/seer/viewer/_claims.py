@@ -9,9 +9,9 @@ from seer.viewer._render import plain_line
 
 
 def checked_claims(run: Run) -> dict[str, Any]:
-    """Each claim with its verdict; no claims where the run gave no report.
+    """Each claim with its verdict; no claims if the run has no report.
 
-    Where claims cannot be checked, `problem` says why.
+    If the claims cannot be checked, `problem` says why.
     """
     if run.status == "running":
         return {"claims": [], "flags": [], "problem": ""}

@@ -1,7 +1,7 @@
-"""One run as one file: the page, its styles and scripts, and the redacted record in it.
+"""One run as one file: the page, its styles and scripts, and the redacted record.
 
-The file needs no server and no network. Its policy names the one script in it by hash, so nothing
-in the record can become code there either; the record itself is data that the browser never runs.
+The file needs no server and no network. Its policy allows only its own script, by hash, so nothing
+in the record can become code; the record itself is data that the browser never runs.
 """
 
 import base64
@@ -28,8 +28,8 @@ MOST_BLOBS = 48 * 1024 * 1024
 """Bytes of large values that one file contains; further values are left out and counted."""
 FORMATTED = 16 * 1024 * 1024
 """Bytes of each record that get fragments; lines after them are shown as plain text."""
-# Host and process of a run are useless to others or reveal too much, and hashes of removed values
-# would let somebody guess them.
+# Host and process of a run are useless to others or reveal too much. With the hash of a removed
+# value, a reader could check guesses.
 _PRIVATE = frozenset({"writer", "program", "notebook", "events_head", "calls_head"})
 _PRIVATE_IN_LINES = frozenset({"$raw", "key", "result_digest", "call", "address"})
 
@@ -105,7 +105,7 @@ def _shared_page(run: Run, redaction: Redaction) -> SharedPage:
 
 
 class _Packing:
-    """Brings lines and the blobs they name into the file."""
+    """Collects the lines for the file, and the blobs that they refer to."""
 
     def __init__(self, run: Run, scrubber: Scrubber) -> None:
         self._run = run

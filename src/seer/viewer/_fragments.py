@@ -2,8 +2,8 @@
 
 A fragment is JSON, not markup: a string is text, and `[tag, attributes, *children]` is an element.
 Agents write the text, so it is hostile. Libraries render it, nh3 removes every element and
-attribute that is not listed (`_render`), and the page builds elements from what is left without
-ever parsing markup.
+attribute that is not listed (`_render`), and the page builds elements from the rest without ever
+parsing markup.
 """
 
 import difflib
@@ -16,11 +16,11 @@ from typing import Any, TypeAlias, cast
 from seer.viewer._render import LONGEST, Fragment, code, markdown, sanitized
 
 Fragments: TypeAlias = dict[str, Any]
-"""The fragments of one line by the name of the field; a pair of texts has two."""
+"""The fragments of one line, by field name; a pair of texts has two."""
 ReadBlob = Callable[[str], bytes | None]
 
 MOST_WORDS = 4_000
-"""Words of a text that are compared with another one."""
+"""Longer texts are not compared word by word."""
 _CODE_ARGUMENTS = {"code": "python", "source": "python", "script": "python", "command": "bash"}
 _PAIRS = (
     ("before", "after"),
@@ -122,7 +122,7 @@ def _joined(value: Any) -> str:
 
 
 def _pairs(value: Any, path: str = "", depth: int = 0) -> Fragments:
-    """Differences of texts that a result has side by side, by their path."""
+    """The differences between the texts of each pair in a result, by the pair's path."""
     found: Fragments = {}
     if depth > _DEEPEST:
         return found

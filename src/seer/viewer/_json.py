@@ -1,7 +1,7 @@
 """JSON for the page: ASCII only, and nothing that a browser's parser refuses.
 
-Records hold what agents and models wrote. A lone surrogate cannot be sent as UTF-8, and notebooks
-may hold NaN, which Python writes and reads and JSON does not have.
+Agents and models wrote the content of records. It may hold lone surrogates, which cannot be sent as
+UTF-8, and notebooks may hold NaN, which Python reads and writes but JSON does not allow.
 """
 
 import json
@@ -20,7 +20,7 @@ def dump(value: Any) -> str:
 
 
 def answer(value: Any, *, status: int = 200) -> Response:
-    """The value as an answer."""
+    """A response with the value as JSON."""
     return Response(dump(value), status_code=status, media_type="application/json")
 
 

@@ -1,8 +1,8 @@
-"""Lines of a record as the page gets them: small enough to hold thousands of them.
+"""Lines of a record for the page, small enough that it can hold thousands of them.
 
 A line keeps its form on disk (references to blobs, escaped `$` keys; see `Run.lines`). A value that
 is still too long is cut to `{"$cut": <the beginning>, "count": n}`; the page requests the whole
-line when a person wants to see it. The vendor's own message (`raw`) is left out too.
+line when the user wants to see it. The vendor's own message (`raw`) is left out too.
 """
 
 import json
@@ -23,7 +23,7 @@ _TEXT = 8 * 1024
 
 
 def described(run: Run) -> dict[str, Any]:
-    """What `run.json` says, with the run's present status and a title for it."""
+    """The content of `run.json`, with the run's present status and a title."""
     info = run.info
     title = plain_line(info.name or info.task)
     return {**info.to_json(), "status": info.status_now, "title": title}

@@ -1,9 +1,9 @@
 """A run as a stream of JSON lines that ends when the run ends.
 
-The first line holds the run's metadata. Events and calls follow, from the offsets that the client
-gives, and new ones while the run goes on. A client that lost the connection asks again with its
+The first line holds the run's metadata. Events and calls follow from the offsets that the client
+gives, then new ones while the run continues. A client that lost the connection asks again with its
 last offsets. The server polls the files a few times a second, because another process writes the
-record and a poll costs three `stat` calls.
+record and a poll costs only three `stat` calls.
 """
 
 import time
@@ -20,11 +20,11 @@ from seer.viewer._json import dump
 from seer.viewer._lines import WHOLE, LineKind, described, slim
 
 LOOK = 0.25
-"""Seconds between two looks at a running run."""
+"""Seconds between two polls of a running run."""
 BEAT = 10.0
 """Seconds after which an empty line keeps the connection alive."""
 _BATCH = 512 * 1024
-"""About how many characters of each file one look takes."""
+"""About how many characters of each file one poll reads."""
 
 
 @dataclass
@@ -38,7 +38,7 @@ class RunTail:
     _status: str = ""
 
     def look(self) -> list[dict[str, Any]]:
-        """What is new, up to a bounded amount."""
+        """The new lines since the last poll, up to a bounded amount."""
         found: list[dict[str, Any]] = []
         meta = self._news_of_run()
         if meta is not None:
@@ -50,7 +50,7 @@ class RunTail:
 
     @property
     def over(self) -> bool:
-        """Whether the run had ended at the last look."""
+        """Whether the run had ended at the last poll."""
         return self._status not in {"", "running"}
 
     def _news_of(self, kind: LineKind) -> list[dict[str, Any]]:
@@ -88,12 +88,12 @@ async def follow(
     tail = RunTail(run, offsets)
     spoken = time.monotonic()
     while not closing():
-        # Read before the look, so that everything that a run wrote before its end is seen.
+        # Read before the poll, so that no line from before the run's end is missed.
         over = tail.over
         try:
             found = await anyio.to_thread.run_sync(tail.look)
         except (OSError, RecordError) as error:
-            yield _line({"kind": "gone", "message": f"the run cannot be read any more: {error}"})
+            yield _line({"kind": "gone", "message": f"the run can no longer be read: {error}"})
             return
         if found:
             yield b"".join(map(_line, found))

@@ -1,7 +1,7 @@
-"""Reads the notebook of a run: the recorded one, or the present one of a running run.
+"""Reads the notebook of a run: the recorded one, or the live one of a running run.
 
-An agent can write to the folder of a running notebook, so the file is opened without following
-links, and a file that is too large is refused.
+An agent can write to the folder of a live notebook. So this follows no links, and refuses a file
+that is too large.
 """
 
 import json
@@ -20,7 +20,7 @@ def read_notebook(run: Run) -> dict[str, Any] | None:
     """The notebook's JSON; None if the run has none.
 
     Raises:
-        RecordError: The notebook exists and cannot be read.
+        RecordError: The notebook exists, but cannot be read.
     """
     kept = run.folder / "artifacts" / KEPT
     live = run.info.notebook

@@ -34,7 +34,7 @@ _HOMES = re.compile(r"(/(?:home|Users)/)(?!\[)[^/\s:\"'<>]+|(?<![\w.])/root(?![\
 
 @dataclass(frozen=True, kw_only=True)
 class Redaction:
-    """What to take out of a run that is shared."""
+    """What to remove from a run before it is shared."""
 
     secrets: tuple[str, ...] = ()
     """Texts to replace everywhere, besides text that looks like a credential."""
@@ -43,9 +43,9 @@ class Redaction:
     paths: bool = True
     """Whether to shorten paths that show who you are or where you work."""
     images: bool = True
-    """Whether pictures stay. They cannot be searched for secrets."""
+    """Whether to keep pictures. They cannot be searched for secrets."""
     arrays: bool = True
-    """Whether arrays of gate calls stay. They cannot be searched either."""
+    """Whether to keep the arrays of gate calls. They cannot be searched either."""
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Redaction":
@@ -73,7 +73,7 @@ class Redaction:
 
 @dataclass
 class Scrubber:
-    """Applies a redaction and counts what it did."""
+    """Applies a redaction, and counts what it removes."""
 
     redaction: Redaction
     folder: str = ""
@@ -86,7 +86,7 @@ class Scrubber:
         short = [text for text in self.redaction.secrets if 0 < len(text) < 4]
         self._short = re.compile("|".join(map(re.escape, short))) if short else None
         homes = {path for path in (str(Path.home()), self.folder) if len(path) > 1}
-        # The longest first, so that a folder inside the home is replaced as a whole.
+        # The longest first, so that a folder inside the home folder is replaced as a whole.
         self._own = [
             re.compile(re.escape(path) + r"(?![\w.-])") for path in sorted(homes, key=len)[::-1]
         ]
@@ -119,7 +119,7 @@ class Scrubber:
         return value
 
     def json_text(self, text: str) -> str:
-        """A text that may be JSON, such as arguments; named fields are removed from it too."""
+        """A text that may be JSON, such as arguments; fields are removed inside it too."""
         if any(name in text for name in self.redaction.fields):
             try:
                 found = json.loads(text)
@@ -134,7 +134,7 @@ class Scrubber:
         return name in self.redaction.fields
 
     def _field(self, name: str, item: Any) -> Any:
-        # On disk, a key that begins with `$` has one more.
+        # On disk, a key that begins with `$` is escaped as `$$`.
         plain = name.removeprefix("$") if name.startswith("$$") else name
         if not self.hides(plain):
             return self.value(item)

@@ -1,4 +1,4 @@
-"""Renders text that agents wrote with libraries, and reduces it to what is safe to show."""
+"""Renders agents' text with libraries, and reduces the result to markup that is safe to show."""
 
 import html
 import logging
@@ -33,7 +33,7 @@ LONGEST_FORMULA = 2_000
 _FORMULA_LINES = 60
 _FORMULA_SIGN = re.compile(r"[\\^_=<>+/*|]")
 DEEPEST = 80
-"""Elements inside each other; deeper ones are dropped and their text is kept."""
+"""Levels of nested elements; deeper elements are dropped, and their text is kept."""
 _MATH = (
     "math mrow mi mo mn ms mtext mspace mfrac msqrt mroot msub msup msubsup munder mover "
     "munderover mtable mtr mtd mstyle mpadded mphantom menclose mmultiscripts"
@@ -87,8 +87,8 @@ def _markdown(text: str) -> Fragment:
 
 
 def markdown(text: str) -> Fragment | None:
-    """Markdown as a fragment; None if that would take too long. HTML in it stays text."""
-    # The time for links grows with the square of their number.
+    """Markdown as a fragment; None if rendering would take too long. HTML in it stays text."""
+    # The time to render links grows with the square of their number.
     if len(text) > LONGEST or text.count("[") + text.count("://") > MOST_LINKS:
         return None
     return _markdown(_encodable(text))
@@ -96,7 +96,7 @@ def markdown(text: str) -> Fragment | None:
 
 @lru_cache(maxsize=1024)
 def plain_line(text: str) -> str:
-    """The first line with text of a Markdown text, without its markup."""
+    """The first line of a Markdown text that is not empty, without markup."""
     for line in text[:4_000].splitlines():
         marked = _renderer().renderInline(_encodable(_BLOCK_MARK.sub("", line, count=1)[:1_000]))
         said = " ".join(_said(sanitized(marked)).split())
@@ -167,7 +167,7 @@ def _bracket_math(state: Any, silent: bool) -> bool:
     begin = state.pos + 2
     end = state.src.find(closing, begin, min(begin + LONGEST_FORMULA, state.posMax))
     content = state.src[begin:end].strip() if end > 0 else ""
-    # Without a sign of a formula, the backslashes only escape brackets.
+    # Without an operator of a formula, the backslashes only escape brackets.
     if "`" in content or opening in content:
         return False
     if not _FORMULA_SIGN.search(content) and not (opening == r"\(" and len(content) == 1):
@@ -202,7 +202,7 @@ def _bracket_block(state: Any, first: int, last: int, silent: bool) -> bool:
 
 
 def _adapt(state: Any) -> None:
-    """Move headings below the page's own, and express the alignment of cells as classes."""
+    """Move headings one level down, below the page's own, and turn cell alignment into classes."""
     for token in cast("list[Token]", state.tokens):
         if token.type in {"heading_open", "heading_close"}:
             token.tag = f"h{min(6, int(token.tag[1]) + 1)}"
@@ -275,7 +275,7 @@ def _merged(tokens: Iterable[tuple[Any, str]]) -> Iterable[tuple[str, str]]:
 
 
 class _Reader(HTMLParser):
-    """Reads what nh3 wrote, which is well-formed, into nested lists."""
+    """Reads the well-formed output of nh3 into nested lists."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)

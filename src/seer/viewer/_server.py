@@ -42,7 +42,7 @@ _POLICY = "; ".join(
         "base-uri 'none'",
         "form-action 'none'",
         "frame-ancestors 'none'",
-        # With no policy allowed, no text can become markup or code in the page at all.
+        # As no trusted-types policy is allowed, the page can turn no text into markup or code.
         "require-trusted-types-for 'script'",
         "trusted-types 'none'",
     )
@@ -66,10 +66,10 @@ class Viewer:
     def __init__(
         self, runs_folder: Path | str | None = None, *, port: int = 0, allow_control: bool = False
     ) -> None:
-        """Prepare, without starting.
+        """Create it without starting the server.
 
         Raises:
-            ConfigError: The port cannot be one.
+            ConfigError: The port is out of range.
         """
         if not 0 <= port < 65536:
             raise ConfigError("port", port, "must be between 0 and 65535; 0 picks a free one")
@@ -120,9 +120,9 @@ class _Guard:
     The server listens on loopback. Other users of the machine can connect to it, and so can any web
     site through the user's own browser. A request must therefore name a loopback host, which stops
     DNS rebinding, must not come from another origin, and must carry the token unless it asks for
-    one of the page's own files. The token travels only in an `Authorization` header, which no other
-    site can make a browser send. There are no cookies. Every response forbids the browser to run,
-    frame or guess the type of anything that is not the viewer's own.
+    one of the page's own files. The token is sent only in an `Authorization` header, which no other
+    site can make a browser send. There are no cookies. The headers of every response forbid the
+    browser to run foreign code, to frame the page, and to guess content types.
     """
 
     def __init__(self, app: ASGIApp, *, token: str) -> None:
@@ -159,7 +159,7 @@ class _Guard:
             return 403, "requests from other sites are not answered"
         size = headers.get("content-length", "0")
         if not size.isdigit() or int(size) > _MAX_BODY or "transfer-encoding" in headers:
-            return 413, f"a request has at most {_MAX_BODY} bytes, and says how many"
+            return 413, f"a request needs a Content-Length of at most {_MAX_BODY} bytes"
         public = path == "/" or path.removeprefix("/") in assets()
         if not public and not has_token(headers, self._token):
             return 401, "the token is missing or wrong; use the whole address that Seer printed"
@@ -187,19 +187,19 @@ def serve(
     open_browser: bool = True,
     run_id: str | None = None,
 ) -> None:
-    """Show a folder of runs in a web page, until interrupted (Ctrl-C).
+    """Show a folder of runs in a web page, until Ctrl-C.
 
-    The page is on loopback only, and its address has a token that is new each time.
+    The page is served on loopback only. Its address contains a token that is new each time.
 
     Args:
         runs_folder: The folder that holds run folders; `$SEER_RUNS` or `./outputs/runs` by default.
         port: The port; 0 picks a free one.
-        allow_control: Whether the page may stop runs, speak to agents and raise limits.
+        allow_control: Whether the page may stop runs, message agents and change limits.
         open_browser: Whether to open the page at once.
-        run_id: The run to show first; the list of all by default.
+        run_id: The run to show first; by default, the list of all runs.
 
     Raises:
-        ConfigError: The port is in use or cannot be one.
+        ConfigError: The port is in use or out of range.
         MissingExtraError: A library of the extra `viewer` is not installed.
     """
     with Viewer(runs_folder, port=port, allow_control=allow_control) as viewer:
@@ -233,7 +233,7 @@ def _redirect_file(runs: Path, url: str) -> Generator[Path, None, None]:
 def _write_redirect(url: str, folder: Path | None) -> Path:
     number, name = tempfile.mkstemp(prefix="viewer-", suffix=".html", dir=folder)
     path = Path(name)
-    # Closing the terminal's window ends the viewer.
+    # The viewer may be killed, for example when its terminal is closed.
     remove_at_end(path)
     try:
         with os.fdopen(number, "w", encoding="utf-8") as file:

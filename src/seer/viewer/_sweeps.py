@@ -13,7 +13,7 @@ from seer.sweeps._summary import Group
 
 
 def runs_of(folder: Path) -> Path:
-    """The folder of runs to show: that of a sweep where `folder` is one."""
+    """The folder of runs to show. For a sweep's folder, this is the folder `runs` in it."""
     return folder / "runs" if (folder / FILE).is_file() else folder
 
 
@@ -44,7 +44,7 @@ def describe(folder: Path) -> dict[str, Any]:
 
 
 def run_folder(folder: Path, run_id: str) -> Path | None:
-    """A run of a sweep by its id, also one whose cell is running."""
+    """The folder of a sweep's run, by its id, even while its cell is running."""
     found = folder.glob(f"cells/*/attempt-*/runs/{run_id}/run.json")
     return next((path.parent for path in found), None)
 

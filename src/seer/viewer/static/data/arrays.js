@@ -35,7 +35,7 @@ export class NdArray {
     return this.shape.reduce((a, b) => a * b, 1);
   }
 
-  /** The numbers in row-major order. A long list has no known length before it is loaded. */
+  /** The numbers in row-major order. The length of a long list is unknown until it is loaded. */
   async load(fetchBlob) {
     if (this.data) return this.data;
     if (this.parts) {
@@ -117,7 +117,7 @@ function half(bits) {
 
 function numbers(raw, dtype, size) {
   const reader = own(READERS, dtype);
-  if (!reader) throw new Error(`arrays of type ${dtype} are not drawn`);
+  if (!reader) throw new Error(`arrays of type ${dtype} cannot be drawn`);
   const [width, read] = reader;
   if (raw.byteLength < size * width) throw new Error("the array's bytes are incomplete");
   const view = new DataView(raw.buffer, raw.byteOffset, raw.byteLength);

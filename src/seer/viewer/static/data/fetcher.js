@@ -1,7 +1,7 @@
 // Fetches parts of a run when they come into view, and caches them.
 
 const MOST = 4000; // lines whose fragments are cached
-const TOGETHER = 100; // lines in one request
+const TOGETHER = 100; // lines per request
 const LARGE = 4_000_000; // bytes; a larger blob is not cached
 const decoder = new TextDecoder("utf-8", { fatal: false });
 

@@ -2,7 +2,7 @@
 
 const PATIENCE = [500, 1000, 2000, 5000];
 const BATCH = 60; // milliseconds between two updates of the page
-const GRADING = [1, 2, 4, 8, 15, 30, 60, 60, 60, 60]; // seconds between looks for a score
+const GRADING = [1, 2, 4, 8, 15, 30, 60, 60, 60, 60]; // seconds between checks for a score
 
 /** Starts at once; `stop()` ends it. It calls `changed` after new lines have come in. */
 export function follow(source, model, changed) {
@@ -37,7 +37,7 @@ export function follow(source, model, changed) {
     tell();
     if (seen) await grade();
   };
-  // A run gets its score after its end, so a page that saw the end looks again for a while.
+  // A run gets its score after it ends, so a page that saw the end checks for a while.
   const grade = async () => {
     for (const seconds of GRADING) {
       if (model.state !== "over" || Number.isFinite(model.meta.score)) return;

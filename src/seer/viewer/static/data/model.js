@@ -4,7 +4,7 @@ import { textOf, unpack } from "./record.js";
 
 const WHOLE = new Set(["stop", "tool_calls"]); // reasons that the transcript leaves out
 
-/** One run. It grows with the lines that `take` gets. */
+/** One run. It grows with the lines that are passed to `take`. */
 export class RunModel {
   constructor(id) {
     this.id = id;
@@ -163,7 +163,7 @@ export class RunModel {
       ok: call.outcome === "ok",
     };
     this.calls.push(found);
-    // An empty id: no tool call of the agent made the call.
+    // An empty id means that no tool call of the agent made the call.
     if (call.tool_call) this.#belongs(String(call.tool_call), found);
   }
 

@@ -9,7 +9,7 @@ export class BlobRef {
   }
 }
 
-/** A value of which the server sent only the beginning. */
+/** A value that the server cut; it sent only the beginning. */
 export class Cut {
   constructor(kept, count) {
     this.kept = kept;
@@ -58,7 +58,7 @@ export function fromBase64(text) {
 
 const PICTURES = new Set(["image/png", "image/jpeg", "image/gif", "image/webp", "image/svg+xml"]);
 
-/** The address of a picture's bytes, for an <img>; null for anything else. */
+/** The address of a picture's bytes, for an <img>; null if the type is not a picture. */
 export function pictureAddress(data, type) {
   const name = String(type).toLowerCase();
   return PICTURES.has(name) ? URL.createObjectURL(new Blob([data], { type: name })) : null;

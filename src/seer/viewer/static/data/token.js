@@ -3,7 +3,7 @@
 const KEY = "seer-token";
 const CHANNEL = "seer-viewer";
 
-/** The token, or null. It is removed from the address, so that a copied address has none. */
+/** The token, or null. It is removed from the address, so that copying the address is safe. */
 export async function takeToken() {
   const found = /^#token=([\w-]+)(?:&run=([\w.-]+))?$/.exec(location.hash);
   if (found) {
@@ -18,7 +18,7 @@ export async function takeToken() {
   return token;
 }
 
-// Only pages of the same origin receive messages of the channel, and these may have the token.
+// Only pages of the same origin receive the channel's messages, and they may have the token.
 function askOtherTabs() {
   return new Promise((resolve) => {
     const channel = new BroadcastChannel(CHANNEL);

@@ -42,9 +42,10 @@ function at(stops, share) {
   return stops[low].map((part, index) => Math.round(part + (stops[low + 1][index] - part) * rest));
 }
 
-// How much of each end may be outliers, and how many times as far as the others they must reach.
-// The first token of a prompt often has activations a thousand times as large as those of the
-// others: one column of a short prompt is a fifth of all values.
+// Pairs of two numbers: the share of values at each end that may be outliers, and how many times
+// the span of the other values the whole range must exceed for that. The first token of a prompt
+// often has activations a thousand times as large as the others, and in a short prompt its column
+// is a fifth of all values.
 const OUTLIERS = [
   [0.02, 3],
   [0.06, 6],
@@ -52,7 +53,7 @@ const OUTLIERS = [
   [0.2, 20],
 ];
 
-// The bounds of most values, if outliers would hide the differences between the others.
+// The bounds without outliers; null if no outliers hide the differences between the other values.
 function withoutOutliers(sorted) {
   const last = sorted.length - 1;
   if (sorted.length < 6) return null;
@@ -98,7 +99,7 @@ export function scale(values, { whole = false } = {}) {
   );
 }
 
-/** The colour of readable text on a background: dark or light. */
+/** The text colour, dark or light, that is readable on a background. */
 export function readable([red, green, blue]) {
   return red * 0.299 + green * 0.587 + blue * 0.114 > 140 ? "#14151a" : "#f6f6fa";
 }
@@ -107,7 +108,7 @@ const light = (hue) => `hsl(${hue} 58% 52%)`;
 const dark = (hue) => `hsl(${hue} 38% 52%)`;
 const HUES = [245, 160, 25, 330, 200, 95, 280, 50];
 
-/** Gives each name a colour that stays the same, in the order in which the names appear. */
+/** Gives each name a fixed colour, in the order in which the names appear. */
 export class Palette {
   #names = new Map();
 

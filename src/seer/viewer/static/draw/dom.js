@@ -1,5 +1,5 @@
-// Builds elements of the page. Strings become text nodes: nothing here, or anywhere else in the
-// viewer, turns a string into markup.
+// Builds elements of the page. Strings become text nodes: nothing in the viewer turns a string into
+// markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 const FORBIDDEN = new Set(["script", "iframe", "object", "embed", "link", "meta", "base", "style"]);
@@ -45,7 +45,7 @@ const ATTRIBUTES = new Set([
 /** An element: `h("div.note", {onclick: f}, "text", child)`. Attributes outside a short list throw. */
 export function h(spec, properties = {}, ...children) {
   const [tag, ...classes] = spec.split(".");
-  if (FORBIDDEN.has(tag)) throw new Error(`<${tag}> is never made`);
+  if (FORBIDDEN.has(tag)) throw new Error(`<${tag}> is forbidden`);
   const element = document.createElement(tag || "div");
   if (classes.length) element.className = classes.join(" ");
   for (const [name, value] of Object.entries(properties)) set(element, name, value);
@@ -64,7 +64,7 @@ function set(element, name, value) {
   else if (name === "href") element.setAttribute("href", safeLink(value) ?? "#");
   else if (name === "src") element.setAttribute("src", value.startsWith("blob:") ? value : "");
   else if (ATTRIBUTES.has(name)) element.setAttribute(name, value === true ? "" : String(value));
-  else throw new Error(`the attribute ${name} is never set`);
+  else throw new Error(`the attribute ${name} is not allowed`);
 }
 
 // Bidirectional controls. With one of them, source code can look different from what it runs.
@@ -95,7 +95,7 @@ export function s(tag, attributes = {}, ...children) {
   return add(element, ...children);
 }
 
-/** The entry of a table of the page, by a name that may come from a record. */
+/** An entry of one of the page's own tables. The name may come from a record. */
 export function own(table, name) {
   return Object.hasOwn(table, name) ? table[name] : undefined;
 }

@@ -52,7 +52,7 @@ export function heatmap(data, rows, columns, { side = {}, below = {} } = {}) {
   );
 }
 
-// The labels that there is room for, each at the middle of its row or column.
+// As many labels as there is room for, each at the middle of its row or column.
 function labels({ names }, length, most, room = 0) {
   const every = Math.ceil(length / Math.max(2, most));
   const shown = names

@@ -27,7 +27,7 @@ export function isDark() {
   return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
 }
 
-/** Switches to the other theme, and tells pictures that have colours of their own. */
+/** Switches to the other theme, and notifies the pictures, which have colours of their own. */
 export function switchTheme() {
   const next = isDark() ? "light" : "dark";
   document.documentElement.dataset.theme = next;

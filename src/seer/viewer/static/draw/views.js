@@ -1,7 +1,7 @@
 // Finds the parts of a value that can be drawn, and decides how to draw them.
 //
-// Shapes and common names decide: a list of tokens beside as many numbers is drawn as a coloured
-// text, two texts called before and after as a comparison, and arrays as lines or heat maps.
+// Shapes and common names decide. A list of tokens with as many numbers is drawn as coloured text,
+// two texts named before and after as a comparison, and arrays as lines or heat maps.
 
 import { NdArray } from "../data/arrays.js";
 
@@ -94,7 +94,7 @@ function tokens(value, path, found, functionName) {
         isToken ? texts : layers?.length === array.shape[side] ? layers : null,
       );
       const axes = namedAxes(value) ?? sides.map((isToken) => (isToken ? "token" : other));
-      // Layers that name an axis are not numbers to draw.
+      // Layers that label an axis are not drawn as numbers.
       if ([rowNames, columnNames].includes(layers)) used.push("layers");
       found.push({ kind: "array", title, array, rowNames, columnNames, axes });
     } else continue;

@@ -1,4 +1,4 @@
-// A list of any length. Only the rows near the view are in the page.
+// A list of any length. The page holds only the rows near the view.
 //
 // The height of a row is unknown before the row is shown, so it is estimated, then measured and
 // cached by key. When a row above the view is taller than estimated, the view moves by the
@@ -6,7 +6,7 @@
 
 import { h } from "./dom.js";
 
-const MARGIN = 600; // pixels above and below the view whose rows are in the page
+const MARGIN = 600; // pixels above and below the view in which rows are rendered
 
 /** `render(item)` makes a row; rows with the same `key` and `version` are kept. */
 export class VirtualList {
@@ -53,9 +53,9 @@ export class VirtualList {
   }
 
   /**
-   * Decides whether to follow the end. Only a user who scrolls up stops that. A row that grows in
-   * the view, such as a picture that loads, does not scroll up, and a list that gets more room
-   * moves up but stays at its end. With `join`, a user who scrolls to the end follows it.
+   * Decides whether to follow the end. Only a user who scrolls up stops following. A row that grows
+   * in the view, such as a loading picture, does not scroll up, and a list that gets more room moves
+   * up but stays at its end. With `join`, a user who scrolls to the end starts to follow it.
    */
   followScroll(join) {
     const { scrollTop } = this.scroller;
@@ -123,7 +123,7 @@ export class VirtualList {
     });
   }
 
-  // Sets the tops of the rows below `first`, the only ones that a changed row moves.
+  // Sets the tops of the rows below `first`. A changed row moves only the rows below it.
   #lay(first) {
     for (let index = first; index < this.items.length; index++)
       this.tops[index + 1] = this.tops[index] + this.sizes[index];
@@ -173,7 +173,7 @@ export class VirtualList {
     return row;
   }
 
-  // A row that cannot be rendered shows an error, and the other rows are not affected.
+  // A row that cannot be rendered shows an error. The other rows are not affected.
   #rendered(item) {
     try {
       return this.render(item);
@@ -207,7 +207,7 @@ export class VirtualList {
     this.#lay(first);
     if (this.sticky) this.scroller.scrollTop = this.scroller.scrollHeight;
     else if (moved) this.scroller.scrollTop += moved;
-    // Rows that shrink move the view up too, which is not scrolling by the user.
+    // Shrinking rows also move the view up, but the user did not scroll.
     this.position = this.scroller.scrollTop;
     this.#show();
   }

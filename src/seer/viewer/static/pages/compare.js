@@ -124,7 +124,7 @@ export class ComparePage {
       this.verdict,
       this.at < 0
         ? "The two runs are the same."
-        : `The first ${this.at} of ${length} entries are the same; they diverge at entry ${this.at + 1}.`,
+        : `The first ${this.at} of ${length} entries are the same; the runs diverge at entry ${this.at + 1}.`,
     );
     if (!this.calls.element.hidden) this.calls.update();
     this.list.setItems(
@@ -160,7 +160,7 @@ export class ComparePage {
       : entry(item, this.views[side]);
   }
 
-  // The words that differ, for the first two entries that differ.
+  // Marks the words that differ in the first two entries that differ.
   #changed(items) {
     const texts = items.map((item) => essence(item).slice(1).join("\n").slice(0, 6000));
     const sides = texts.map((text) => h("pre.output.compare-words", {}, text));

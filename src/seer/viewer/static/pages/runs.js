@@ -21,7 +21,7 @@ const COLUMNS = [
   ["score", "Score"],
 ];
 
-/** The page. Its choices are in the address, so that they can be bookmarked. */
+/** The page. Its filters are in the address, so that they can be bookmarked. */
 export class RunsPage {
   constructor(source, query, about) {
     this.source = source;
@@ -117,7 +117,7 @@ export class RunsPage {
     const asked = JSON.stringify(this.query);
     try {
       const found = await this.source.runs({ ...this.query, limit: PAGE });
-      if (asked !== JSON.stringify(this.query)) return; // the user has asked for something else
+      if (asked !== JSON.stringify(this.query)) return; // the user has changed the query
       const text = JSON.stringify(found) + asked + [...this.chosen];
       fill(this.note);
       if (text === this.text) return;
@@ -154,7 +154,7 @@ export class RunsPage {
               "td.empty",
               { colspan: String(COLUMNS.length + 1) },
               this.query.search || this.query.status
-                ? "No run fits."
+                ? "No runs match."
                 : "No runs yet. They appear here as soon as run_agent starts one.",
             ),
           ),
@@ -214,7 +214,7 @@ export class RunsPage {
     );
   }
 
-  /** Reverses the order of the query, because the shown list may be older than the last click. */
+  /** Sorts by a column, or reverses its order. It reads the query: the shown list may be older. */
   #sort(name) {
     const { order, descending } = this.query;
     const turned = order === name && descending === "1";

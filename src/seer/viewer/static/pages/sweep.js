@@ -182,7 +182,7 @@ function square(cell, colours) {
     : h("span.sweep-cell", properties, text);
 }
 
-// A score in at most four characters, which is what fits into a square.
+// A score in at most four characters, so that it fits into a square.
 function short(score) {
   for (const digits of [2, 1, 0]) {
     const text = String(Number(score.toFixed(digits))).replace(/^(-?)0\./, "$1.");

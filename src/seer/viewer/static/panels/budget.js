@@ -98,7 +98,7 @@ export class BudgetPanel {
         className: "burn",
       },
     ];
-    // A distant limit would flatten the line, so it is named but not drawn.
+    // A distant limit would flatten the line, so only the caption shows it.
     const near = Number.isFinite(limit) && limit < points[points.length - 1][1] * 3;
     const marks = near ? [{ y: limit, label: `limit ${format(limit)}` }] : [];
     return h(

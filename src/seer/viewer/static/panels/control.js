@@ -29,7 +29,7 @@ export function stopButton(model, source) {
             h(
               "p.hint",
               {},
-              "To conclude: tools are closed and the agent has one last turn to say what it found. At once: the run ends now.",
+              "Let it conclude: the tools close, and the agent gets one last turn to report. Stop at once: the run ends now.",
             ),
             h(
               "div.actions",
@@ -97,7 +97,7 @@ export function approval(model, source) {
       source,
       model.id,
       { action: "approve", call, approved, text },
-      approved ? "The call is made." : "The call is not made.",
+      approved ? "Approved: the call runs." : "Denied: the call does not run.",
     );
 }
 

@@ -41,8 +41,8 @@ export function entry(item, view) {
       ? h(
           "button.raw",
           {
-            title: "The record's own line",
-            "aria-label": "The record's own line",
+            title: "Show the recorded line",
+            "aria-label": "Show the recorded line",
             onclick: () => view.raw(item),
           },
           "{ }",
@@ -202,7 +202,7 @@ function tool(item, view) {
 function question(item, view) {
   if (!view.approve)
     return h("p.decided", {}, "Start the viewer with --allow-control to decide here.");
-  const why = h("input", { placeholder: "why not", "aria-label": "Why not" });
+  const why = h("input", { placeholder: "reason to deny", "aria-label": "Reason to deny" });
   return h(
     "div.actions.approval",
     {},
@@ -305,7 +305,7 @@ export function image(block, view) {
   return box;
 }
 
-// Clips a long part at a height until the user opens it.
+// Clips a long part at a fixed height until the user opens it.
 function clip(element, view) {
   if (view.level === "full") return element;
   const box = h("div.clip", {}, element);
@@ -315,7 +315,7 @@ function clip(element, view) {
     "show all",
   );
   box.append(more);
-  // Only a longer part gets the button, and its height is known after the layout.
+  // Only a part above that height gets the button; its height is known after the layout.
   new ResizeObserver(() => box.classList.toggle("long", element.offsetHeight > 304)).observe(
     element,
   );
@@ -410,14 +410,14 @@ function claims(fetcher) {
   const box = h("div.claims");
   fetcher.claims().then(
     (found) => fill(box, verdicts(found)),
-    (error) => fill(box, h("div.wait", {}, `claims are not checked: ${error.message}`)),
+    (error) => fill(box, h("div.wait", {}, `the claims cannot be checked: ${error.message}`)),
   );
   return box;
 }
 
 function verdicts({ claims: checked, flags, problem }) {
   return [
-    problem ? h("div.wait", {}, `claims are not checked: ${problem}`) : null,
+    problem ? h("div.wait", {}, `the claims cannot be checked: ${problem}`) : null,
     checked.map((claim) =>
       h(
         "div.claim",

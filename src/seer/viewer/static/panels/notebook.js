@@ -40,7 +40,7 @@ export class NotebookPanel {
           .map((cell, index) => this.#cell(cell ?? {}, found.fragments?.[index] ?? {})),
       );
     } catch (error) {
-      fill(this.element, h("div.empty", {}, `The notebook is not shown: ${error.message}`));
+      fill(this.element, h("div.empty", {}, `The notebook cannot be shown: ${error.message}`));
     }
   }
 

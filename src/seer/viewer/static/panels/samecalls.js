@@ -75,7 +75,7 @@ export class SameCalls {
   }
 }
 
-// The arguments as in a call of Python: `"a text", k=5`.
+// The arguments as in a Python call: `("a text", k=5)`.
 function argumentsOf(call) {
   try {
     const [positional, named] = JSON.parse(textOf(call.arguments));
@@ -83,12 +83,12 @@ function argumentsOf(call) {
     for (const [name, value] of Object.entries(named)) words.push(`${name}=${JSON.stringify(value)}`);
     return `(${words.join(", ")})`;
   } catch {
-    // Cut off, or not JSON: the text as it was recorded.
+    // Cut off, or not JSON: show the text as it was recorded.
     return textOf(call.arguments);
   }
 }
 
-// Pairs calls by function and arguments. Repeated calls are paired in their order.
+// Pairs calls by function and arguments. Repeated calls are paired in order.
 function matched(left, right) {
   const waiting = new Map();
   for (const call of right) {

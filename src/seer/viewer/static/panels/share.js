@@ -10,7 +10,7 @@ export function shareRun(model, source) {
   dialog("Share this run as one file", (close) => {
     const secrets = h("textarea", {
       rows: "3",
-      placeholder: "one text per line, replaced wherever it stands",
+      placeholder: "one text per line; each is replaced everywhere",
       spellcheck: "false",
     });
     const fields = h("input", {
@@ -63,7 +63,7 @@ export function shareRun(model, source) {
         {},
         "The file opens in any browser, without a network. Text that looks like a credential is always removed.",
       ),
-      h("label", {}, "Further secrets", secrets),
+      h("label", {}, "More secrets to remove", secrets),
       h("label", {}, "Fields to leave out, by name", fields),
       paths.label,
       images.label,

@@ -144,7 +144,7 @@ export class Transcript {
     this.onscrolled?.(this.model.items[this.list.first]);
   }
 
-  // What a person opens in a run that has ended grows below the place where they read.
+  // In a run that has ended, an entry that the user opens grows below the place where they read.
   #reads() {
     if (this.model.state !== "live") this.list.sticky = false;
   }

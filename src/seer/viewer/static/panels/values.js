@@ -20,7 +20,7 @@ export class Gallery {
     this.empty = h(
       "div.empty",
       {},
-      "Arrays, tokens with values, and texts before and after steering appear here as soon as a call returns one.",
+      "Arrays, tokens with values, and texts before and after steering appear here when a call returns them.",
     );
     this.element = h("div.panel.gallery", {}, this.empty, this.scroller);
     this.list = new VirtualList(this.scroller, {

@@ -1,4 +1,4 @@
-// Turns fragments into elements. A fragment is a text that the server rendered, as JSON, not markup.
+// Turns fragments into elements. A fragment is text that the server rendered as JSON, not as markup.
 
 import { fill, h, safeLink, textNode } from "../draw/dom.js";
 import { longText } from "./long.js";
@@ -67,8 +67,8 @@ function plainly(text) {
 }
 
 /**
- * A recorded text, formatted: `place` has `fetcher`, `kind`, `at` and `field`. `plain(text)` draws
- * the text until its fragment arrives, or if it has none.
+ * A recorded text, formatted. `place` has `fetcher`, `kind`, `at` and `field`. `plain(text)` draws
+ * the text until its fragment arrives, or if there is no fragment.
  */
 export function rich(value, place, { plain = plainly, dress = markdown } = {}) {
   const box = h("div");
