@@ -1,4 +1,4 @@
-"""The same as `src`: `interp_infra.environment` is `src.environment`, and so on."""
+"""Another name for `src`: `interp_infra.environment` is `src.environment`, and so on."""
 
 import importlib
 import sys
@@ -9,7 +9,7 @@ from types import ModuleType
 
 
 class _Alias(MetaPathFinder, Loader):
-    """Finds each module below this package below `src`."""
+    """Imports each module of this package from `src`."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -22,7 +22,7 @@ class _Alias(MetaPathFinder, Loader):
         return importlib.import_module("src" + spec.name.removeprefix(__name__))
 
     def exec_module(self, module: ModuleType) -> None:
-        """It was run under its own name."""
+        """Do nothing, because the import of the `src` module has executed it."""
 
 
 sys.meta_path.insert(0, _Alias())

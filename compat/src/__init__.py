@@ -1,4 +1,4 @@
-"""An older spelling of `seer`: the same names, and what programs for the original say beside them.
+"""`seer` under its older name: the same objects, with the spellings of programs for the original.
 
-What differs from `seer` is listed in `docs/original.md`; everything else is seer's own object.
+`docs/original.md` lists the differences from `seer`.
 """

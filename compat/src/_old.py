@@ -1,14 +1,14 @@
-"""What the modules of this package share: a word on what is accepted and does nothing."""
+"""Warns about arguments of the original that are accepted but do nothing."""
 
 import warnings
 
 
 class OldSpellingWarning(UserWarning):
-    """An argument of the original that has no meaning here."""
+    """An argument of the original has no meaning in Seer."""
 
 
 def without_meaning(where: str, given: dict[str, object]) -> None:
-    """Warn once of all arguments among these that were given and do nothing here."""
+    """Warn once about the arguments that were given and are ignored."""
     names = sorted(name for name, value in given.items() if value not in (None, False, (), [], {}))
     if names:
         warnings.warn(

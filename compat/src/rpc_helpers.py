@@ -1,4 +1,4 @@
-"""What interface files import, in the original's spelling."""
+"""The names that interface files import, in the original's spelling."""
 
 from seer.rpc import expose, get_model_path, list_configured_models
 

@@ -9,7 +9,7 @@ from src._old import without_meaning
 
 
 class SandboxConfig(seer.environment.SandboxConfig):
-    """A `seer.environment.SandboxConfig` that takes the original's arguments too."""
+    """A `seer.environment.SandboxConfig` that also takes the original's arguments."""
 
     rpc_timeout: float | None
 
@@ -48,7 +48,7 @@ class SandboxConfig(seer.environment.SandboxConfig):
         names = ("models", "repos")
         super().__init__(
             gpu,
-            # None was a machine without Jupyter, which a shell's is.
+            # In the original, None meant a machine without Jupyter, as for a shell.
             ExecutionMode.CLI if execution_mode is None else execution_mode,
             python_packages=[*python_packages, *notebook_packages],
             **dict(zip(names, args, strict=False)),

@@ -16,24 +16,24 @@ class ModelHandle(seer.environment.ModelHandle):
     def of(
         cls, handle: seer.environment.ModelHandle, config: seer.environment.ModelConfig
     ) -> "ModelHandle":
-        """The same handle with these spellings."""
+        """The same handle, with the original's spellings."""
         made = cls(**asdict(handle))
         object.__setattr__(made, "base_model", None if handle.hidden else config.base_model)
         return made
 
     @property
     def volume_path(self) -> str:
-        """Its folder, as programs in the sandbox see it."""
+        """The model's folder, as programs in the sandbox see it."""
         return self.path
 
     @property
     def is_peft(self) -> bool:
-        """Whether it is an adapter."""
+        """Whether the model is an adapter."""
         return self.base_path is not None
 
     @property
     def base_model_path(self) -> str | None:
-        """For an adapter: the folder of its base model."""
+        """The folder of an adapter's base model; None for other models."""
         return self.base_path
 
 
@@ -46,7 +46,7 @@ class RepoHandle(seer.environment.RepoHandle):
         return self.path
 
     def __getattr__(self, name: str) -> None:
-        """No repository has a container of its own here: `container_*` is None."""
+        """`container_*` is None, because repositories have no containers in Seer."""
         if not name.startswith("container_"):
             raise AttributeError(name)
         without_meaning("RepoHandle", {name: True})

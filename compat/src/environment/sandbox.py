@@ -13,14 +13,14 @@ from src._old import without_meaning
 from src.environment.handles import ModelHandle, RepoHandle
 
 NOTEBOOK_PACKAGES = ("pandas", "matplotlib", "seaborn", "datasets", "requests", "pillow")
-"""What the original's notebooks had."""
+"""The packages of the original's notebooks."""
 
 
 class OldSandbox(seer.environment.Sandbox):
-    """What both kinds of sandbox understand beside `seer.environment`'s own spellings."""
+    """The original's spellings that both kinds of sandbox share."""
 
     workspace: Workspace | None = None
-    """For sessions that are made without one."""
+    """The workspace of sessions that are created without one."""
 
     def start(
         self,
@@ -28,7 +28,7 @@ class OldSandbox(seer.environment.Sandbox):
         snapshot_image: str | None = None,
         workspace: Workspace | None = None,
     ) -> Self:
-        """As in `seer.environment`; from a snapshot, with a workspace for its sessions."""
+        """As in `seer.environment`; also takes a snapshot, and a workspace for its sessions."""
         without_meaning("start()", {"name": name})
         if snapshot_image is not None:
             self._snapshot = find_snapshot(snapshot_image)
@@ -36,7 +36,7 @@ class OldSandbox(seer.environment.Sandbox):
         return super().start()
 
     def terminate(self, save_snapshot: bool = False) -> str | None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """As in `seer.environment`; the id of the snapshot where one is asked for."""
+        """As in `seer.environment`; returns the id of the snapshot, if `save_snapshot` is set."""
         saved = self.snapshot() if save_snapshot else None
         super().terminate()
         return saved
@@ -49,7 +49,7 @@ class OldSandbox(seer.environment.Sandbox):
         *,
         provider: str | None = None,
     ) -> Self:
-        """As in `seer.environment`; of a configuration only its provider is needed."""
+        """As in `seer.environment`; only the provider of `config` is used."""
         where = provider if provider is not None else config.provider if config else None
         return super().from_id(sandbox_id, **({} if where is None else {"provider": where}))
 
@@ -60,7 +60,7 @@ class OldSandbox(seer.environment.Sandbox):
         config: seer.environment.SandboxConfig | None = None,
         name: str | None = None,
     ) -> Self:
-        """As in `seer.environment`; with a name, as the original: the sandbox is started."""
+        """As in `seer.environment`; with `name`, it also starts the sandbox, as in the original."""
         made = super().from_snapshot(snapshot_id, config)
         return made if name is None else made.start()
 
@@ -76,16 +76,16 @@ class OldSandbox(seer.environment.Sandbox):
         return tuple(RepoHandle(**dataclasses.asdict(handle)) for handle in super().repo_handles)
 
     def exec(self, cmd: str, timeout: float | None = None, **options: Any) -> Output:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """As in `seer.environment`; the timeout may be the second argument."""
+        """As in `seer.environment`; the timeout may also be the second positional argument."""
         return super().exec(cmd, timeout=timeout, **options)
 
     def write_file(
         self, path: str, data: bytes | str | None = None, content: bytes | str | None = None
     ) -> None:
-        """As in `seer.environment`; `content` is another word for `data`."""
+        """As in `seer.environment`; `content` is another name for `data`."""
         given = data if data is not None else content
         if given is None:
-            raise TypeError("write_file() needs the data")
+            raise TypeError("write_file() needs data or content")
         super().write_file(path, given)
 
 
@@ -98,7 +98,7 @@ class Sandbox(OldSandbox):
         snapshot_image: str | None = None,
         workspace: Workspace | None = None,
     ) -> Self:
-        """As above; a machine for notebooks has what the original's had."""
+        """As in `OldSandbox`; a notebook machine also has the packages of the original's."""
         if self.config.execution_mode is ExecutionMode.NOTEBOOK:
             known: Mapping[str, None] = dict.fromkeys(_packages_for(self.config, notebook=False))
             packages = [*known, *(name for name in NOTEBOOK_PACKAGES if name not in known)]

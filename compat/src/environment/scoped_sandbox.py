@@ -20,10 +20,10 @@ class ScopedSandbox(OldSandbox, seer.environment.ScopedSandbox):  # pyright: ign
         code_file: str | os.PathLike[str] | None = None,
         **options: Any,
     ) -> Any:
-        """As in `seer.environment`; MCP servers may have hyphens in their names."""
+        """As in `seer.environment`; the name of an MCP server may contain hyphens."""
         path = file_path if file_path is not None else code_file
         if path is None:
-            raise TypeError("serve() needs the interface's file")
+            raise TypeError("serve() needs the interface's file, as file_path or code_file")
         timeout = getattr(self.config, "rpc_timeout", None)
         if timeout is not None:
             options.setdefault("call_timeout", timeout)

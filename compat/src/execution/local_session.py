@@ -1,3 +1,3 @@
-"""A module of the original; what it held is in `src.execution`."""
+"""A module of the original; its content is in `src.execution`."""
 
 from src.execution.sessions import *  # noqa: F403  # pyright: ignore[reportWildcardImportFromLibrary]

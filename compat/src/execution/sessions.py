@@ -1,4 +1,4 @@
-"""Sessions as the original spells them: results that are dictionaries, failures that raise."""
+"""Sessions as the original spells them: results are dictionaries, and failures raise."""
 
 import os
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ S = TypeVar("S", bound=seer.execution.Session)
 
 
 class Result(dict[str, Any]):
-    """A result as a dictionary; the attributes of seer's own are there too, in `result`."""
+    """A result as a dictionary. `result` is seer's own result; its attributes work here too."""
 
     def __init__(self, result: ExecutionResult) -> None:
         error = result.error
@@ -36,18 +36,18 @@ class Result(dict[str, Any]):
         self.result = result
 
     def __getattr__(self, name: str) -> Any:
-        """What seer's own result says."""
+        """An attribute of seer's own result."""
         if name == "result":
             raise AttributeError(name)
         return getattr(self.result, name)
 
     def __str__(self) -> str:
-        """What it printed and displayed."""
+        """The text that the code printed and displayed."""
         return self.result.text
 
 
 class CellFailed(RuntimeError):
-    """A cell or command that failed; `result` has what it did until then."""
+    """A cell or command failed; `result` has its output until then."""
 
     def __init__(self, result: Result) -> None:
         super().__init__(f"{result['error'] or result['status']}\n{result['traceback']}".strip())
@@ -55,7 +55,7 @@ class CellFailed(RuntimeError):
 
 
 class OldSession(seer.execution.Session):
-    """What every session understands beside seer's own spellings."""
+    """The original's spellings that all sessions share."""
 
     @property
     def workspace_path(self) -> PurePath:
@@ -64,11 +64,11 @@ class OldSession(seer.execution.Session):
 
     @property
     def sandbox(self) -> Any:
-        """The sandbox that it runs in; None in a jail on this machine."""
+        """The session's sandbox; None if the session runs in a jail on this machine."""
         return self._machines.sandbox
 
     def exec(self, code: str, hidden: bool | None = None, **options: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Run code and wait for its end; raises where it fails."""
+        """Run code and wait for its end. Raises `CellFailed` if it fails."""
         without_meaning("exec()", {"hidden": hidden})
         result = Result(super().exec(code, **options))
         if not result.ok:
@@ -76,7 +76,7 @@ class OldSession(seer.execution.Session):
         return result
 
     def exec_file(self, path: PathLike, **options: Any) -> Any:
-        """Run a file of this machine."""
+        """Run the code of a file on this machine."""
         return self.exec(Path(path).read_text(encoding="utf-8"), **options)
 
     def exec_shell(self, command: str, **options: Any) -> Any:
@@ -93,7 +93,7 @@ if _done.returncode:
         return self.exec(code, **options)
 
     def setup(self, code: str | Mapping[str, str] | None = None, **options: Any) -> Any:
-        """Run code before the agent comes; without any, nothing is left to set up."""
+        """Run code before the agent starts; without code, do nothing."""
         return self.exec(code, **options) if isinstance(code, str) else None
 
 
@@ -106,7 +106,7 @@ class NotebookSession(OldSession, seer.execution.NotebookSession):
 
     @property
     def notebook_dir(self) -> Path:
-        """Where the notebook is saved on this machine."""
+        """The folder on this machine in which the notebook is saved."""
         return self.notebook_path.parent
 
 
@@ -178,6 +178,6 @@ def _workspace(workspace: Workspace | None, sandbox: Any) -> Workspace | None:
 
 
 def _spelled(session: seer.execution.Session, kind: type[S]) -> S:
-    """The session itself, with the spellings of `kind`, which adds methods and no state."""
+    """The same session, as an instance of `kind`, which adds methods but no state."""
     session.__class__ = kind
     return session  # pyright: ignore[reportReturnType]

@@ -36,10 +36,10 @@ def agent_options(
     kwargs: Mapping[str, Any] | None,
     enable_logging: bool | None,
 ) -> dict[str, Any]:
-    """The original's arguments in seer's words."""
+    """The options of `seer.harness.run_agent` for the original's arguments."""
     given = dict(kwargs or {})
     options: dict[str, Any] = {"provider": provider, "model": given.pop("model", model)}
-    # An empty message was the original's way to say that there is none.
+    # In the original, an empty message meant no message.
     options["user_message"] = user_message or None
     if enable_logging is not None:
         options["record"] = enable_logging

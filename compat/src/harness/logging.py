@@ -1,4 +1,4 @@
-"""The original's logs of runs; here they are records, and `seer.runs` reads them."""
+"""The original's logs of runs. In Seer, they are records, which `seer.runs` reads."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The original's providers of agents; here each is an `Agent`."""
+"""The original's providers of agents. In Seer, each is an `Agent`."""
 
 from seer.harness import Agent, HumanAgent, ReplayAgent, Scripted, agent_names
 from src.harness.agent import Provider

@@ -1,4 +1,4 @@
-"""`Library` as the original spells it: positional, and able to install itself."""
+"""`Library` as the original spells it: positional arguments, and a method that installs it."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,21 +22,25 @@ class Library(seer.workspace.Library):
 
     @classmethod
     def of(cls, library: seer.workspace.Library) -> "Library":
-        """The same library with these spellings."""
+        """The same library, with the original's spellings."""
         return cls(library.name, library.files, library.docs, library.gate)
 
     @property
     def is_single_file(self) -> bool:
-        """Whether it is one module, not a package."""
+        """Whether the library is one module, not a package."""
         return f"{self.name}.py" in self.files
 
     def install_in(self, folder: str | Path) -> Path:
-        """Write its files below a folder of this machine; returns the module or the package."""
+        """Write the library's files below a folder of this machine.
+
+        Returns:
+            The module's file, or the package's folder.
+        """
         write_below(folder, self.files)
         return Path(folder) / (f"{self.name}.py" if self.is_single_file else self.name)
 
     def get_prompt_docs(self) -> str:
-        """Markdown for a prompt."""
+        """The library's documentation as Markdown, for a prompt."""
         return self.docs
 
 

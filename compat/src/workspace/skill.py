@@ -11,16 +11,16 @@ class Skill(seer.workspace.Skill):
 
     @property
     def content(self) -> str:
-        """Its instructions, without the front matter."""
+        """The skill's instructions, without the front matter."""
         text = self.to_skill_md()
         return text.split("\n---\n", 1)[1].strip() if text.startswith("---\n") else text
 
     def to_skill_md(self) -> str:
-        """Its `SKILL.md`."""
+        """The text of `SKILL.md`."""
         return self.files["SKILL.md"].decode()
 
     def install_in(self, folder: str | Path) -> Path:
-        """Write it below a folder of this machine; returns the skill's own folder."""
+        """Write the skill below a folder of this machine; returns the skill's own folder."""
         write_below(Path(folder) / self.name, self.files)
         return Path(folder) / self.name
 
@@ -34,10 +34,10 @@ class Skill(seer.workspace.Skill):
         source_code: str | None = None,
         instructions: str | None = None,
     ) -> "Skill":
-        """As in `seer.workspace`; `source_code` is the source, `instructions` a text above it."""
+        """As in `seer.workspace`; `source_code` is `source`, `instructions` is a text before it."""
         code = source if source is not None else source_code
         if code is None:
-            raise TypeError("from_source() needs the source")
+            raise TypeError("from_source() needs source or source_code")
         made = super().from_source(code, name, description=description)
         if instructions is None:
             return cls(name=made.name, description=made.description, files=made.files)

@@ -35,7 +35,7 @@ _Path = str | os.PathLike[str]
 
 
 def _placed(entry: _Path | tuple[_Path, str]) -> _Path | tuple[_Path, str]:
-    """A pair whose place is relative: the agent's folder was `/workspace`."""
+    """An entry whose target is relative; the original's agents had the folder `/workspace`."""
     if isinstance(entry, (str, os.PathLike)):
         return entry
     source, target = entry
