@@ -1,7 +1,8 @@
-"""How surprised each released organism, its control and the base are by each held-out text.
+"""Measure how surprised each released organism, its control and the base are by held-out texts.
 
-Measured with peft on the adapters as they ship, on the base in float32. `table.py` makes the
-intervals of the perplexities' ratios from it: the same texts for both models, so pairs.
+This uses peft with the released adapters, on the base in float32. `table.py` computes the intervals
+of the perplexity ratios from the result. Both models of a ratio see the same texts, so the texts
+are pairs.
 
 python scripts/organisms/surprise.py experiments/tool-gap/surprise.json
 """

@@ -1,8 +1,8 @@
-"""The tables of a campaign: what was measured of every organism, its control and the base.
+"""Print a campaign's tables: the measurements of every organism, its control and the base.
 
-The first table has the five short names, the second all instances, the third what is not released.
-Rates have Wilson's interval. Perplexities are the reports'; their ratios are of the adapters as
-they ship, by text (`surprise.py`), with Student's interval of the paired differences.
+The first table has the five short names, the second all released instances, the third the others.
+Rates have Wilson's interval. Perplexities come from the reports. Their ratios are measured on the
+released adapters, per text (`surprise.py`), with Student's interval of the paired differences.
 
 python scripts/organisms/table.py experiments/tool-gap/reports.json
 """
@@ -42,7 +42,7 @@ def ratios_of(surprise: dict[str, Any], instance: str) -> list[tuple[float, floa
 
 
 def row(name: str, found: dict[str, Any], ratios: list[tuple[float, float, float]]) -> list[str]:
-    """One instance."""
+    """The row of one instance."""
 
     def share(kind: str, model: str) -> str:
         return str(Share(**found[kind][model]))
@@ -57,7 +57,7 @@ def row(name: str, found: dict[str, Any], ratios: list[tuple[float, float, float
 
 
 def failure(name: str, found: dict[str, Any]) -> list[str]:
-    """One that is not released."""
+    """The row of an instance that is not released."""
     failed = [gate["name"] for gate in found["gates"] if not gate["passed"]]
     why = "trained again" if "first try" in name else "only its seed differs from another"
     shares = [str(Share(**found[kind]["organism"])) for kind in ("on", "off", "tells")]
@@ -65,7 +65,7 @@ def failure(name: str, found: dict[str, Any]) -> list[str]:
 
 
 def main() -> None:
-    """Print the table."""
+    """Print the tables."""
     path = Path(sys.argv[1])
     reports = json.loads(path.read_text())
     surprise = json.loads(path.with_name("surprise.json").read_text())
