@@ -1,6 +1,6 @@
-"""What all benchmarks share: where and with what they ran, medians, tables, result files.
+"""Shared parts of the benchmarks: facts about the machine, medians, tables, result files.
 
-Results name the machine by its hardware only: no host names, paths or addresses.
+Results describe the machine by its hardware only, without host names, paths or addresses.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _VERSIONS = (
 
 
 def median(values: Sequence[float]) -> float:
-    """The median, by one name everywhere."""
+    """The median, under one name for all benchmarks."""
     return statistics.median(values)
 
 
@@ -63,7 +63,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def commit() -> str:
-    """The commit of this checkout; a `+` marks changes that are not in it. Empty without git."""
+    """The commit of this checkout; a `+` marks uncommitted changes. Empty without git."""
     git = ["git", "-C", str(RESULTS.parent), "describe", "--always", "--dirty=+", "--exclude=*"]
     try:
         return subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
@@ -72,7 +72,7 @@ def commit() -> str:
 
 
 def header(title: str, packages: Mapping[str, str], where: Mapping[str, str]) -> str:
-    """The beginning of a result page: what, when, where, with what."""
+    """The head of a result page: title, date, commit, machine and packages."""
     lines = [f"# {title}", ""]
     lines.append(f"Measured on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC.")
     lines.append("")
@@ -86,7 +86,7 @@ def header(title: str, packages: Mapping[str, str], where: Mapping[str, str]) ->
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table: first column to the left, the others to the right."""
+    """A Markdown table: the first column is aligned to the left, the others to the right."""
     lines = ["| " + " | ".join(head) + " |", "|---" + "|---:" * (len(head) - 1) + "|"]
     lines += ["| " + " | ".join(row) + " |" for row in rows]
     return "\n".join([*lines, ""])

@@ -1,8 +1,8 @@
-"""Callers of an interface with copies, for its benchmark: a process with many of them.
+"""A process with many callers of an interface with copies, for `bench_replicas`.
 
 It reads one request per line from standard input (a JSON object), runs it, and writes one line:
-for each caller, the seconds that each of its calls took. Every caller has a socket and a thread of
-its own, and no other caller's; a caller that floods has several threads on one socket.
+for each caller, the seconds that each of its calls took. Every caller has its own socket and its
+own thread; a caller that floods has several threads on one socket.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Many full agents at once on one served interface: failures, fairness, memory.
+"""Many complete agents at once on one served interface: failures, fairness, memory.
 
     python benchmarks/bench_agents.py                   # 64 agents, writes results/agents.md
     python benchmarks/bench_agents.py --agents 8 --dry
 
-Every agent is a whole one: `run_agent` with a script, a local session of its own (a kernel in a
-jail, with numpy, pandas, scipy and matplotlib imported) and its record. First all of them open and
-import; then all call the interface at the same time. What is compared is what an agent can feel:
-how long its own calls took, by its own clock in its jail. Fair means that the mean of no agent is
-more than twice that of the agent in the middle.
+Every agent is complete: `run_agent` with a script, a local session of its own (a kernel in a jail,
+with numpy, pandas, scipy and matplotlib imported) and its record. First, all agents open their
+sessions and import; then all call the interface at the same time. The benchmark compares what an
+agent notices: how long its own calls took, by the clock in its jail. It is fair if no agent's mean
+is more than twice the median agent's.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ for number in range({first}, {last}):
 print("times", json.dumps(times))
 """
 CELLS, CALLS = 5, 4
-"""Each agent runs so many cells, with so many calls in each."""
+"""The number of cells per agent, and of calls per cell."""
 BAR = 2.0
 
 
 @dataclass
 class Seated:
-    """One agent: its session, and what came of it."""
+    """One agent: its session and its results."""
 
     number: int
     session: LocalSession
@@ -147,7 +147,7 @@ def means(data: dict[str, Any]) -> list[float]:
 
 
 def report(data: dict[str, Any], where: dict[str, str]) -> tuple[str, bool]:
-    """The result page, and whether all is well."""
+    """The result page, and whether no agent failed and the bar is met."""
     each = means(data)
     middle = median(each)
     ratio = each[-1] / middle
@@ -216,7 +216,7 @@ def plot(values: Sequence[float], bins: int = 10) -> list[str]:
 
 
 def main() -> int:
-    """Measure, print, and write the result page; the status says whether the bars are kept."""
+    """Measure, print, and write the result page; the status says whether the bars are met."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--agents", type=int, default=64)
     parser.add_argument("--dry", action="store_true", help="print only")

@@ -1,8 +1,9 @@
 """What reading and changing activations costs, by library: `python benchmarks/bench_interfaces.py`.
 
-One Llama of random weights; a forward pass and a greedy generation, plain, with transformers' own
-hidden states, with a forward hook of torch, and with nnsight. Ratios within one run. The result is
-what `docs/decisions/whitebox-library.md` rests on. `--device cuda --size 1b` for a real size.
+It runs a forward pass and a greedy generation of a Llama with random weights: plain, with
+transformers' own hidden states, with a forward hook of torch, and with nnsight. Ratios are within
+one run. `docs/decisions/whitebox-library.md` is based on the result. `--device cuda --size 1b`
+measures a model of realistic size.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ SIZES: dict[str, dict[str, int]] = {
 
 
 def build(size: str, device: str) -> Any:
-    """A Llama with random weights, made where it runs."""
+    """A Llama with random weights, created on the device."""
     import torch
     from transformers import AutoModelForCausalLM, LlamaConfig
 
@@ -64,7 +65,9 @@ def build(size: str, device: str) -> Any:
     )
     torch.manual_seed(0)
     if device == "cpu":
-        torch.set_num_threads(1)  # more would only wait for each other with a model this small
+        torch.set_num_threads(
+            1
+        )  # more threads would only wait for each other
     with torch.device(device):
         model = AutoModelForCausalLM.from_config(config)
     model = model.to(torch.bfloat16 if device == "cuda" else torch.float32)
@@ -72,7 +75,7 @@ def build(size: str, device: str) -> Any:
 
 
 def overheads(model: Any, device: str, rounds: int) -> dict[str, float]:
-    """Medians in milliseconds, the ways taking turns."""
+    """The median of each way in milliseconds. The ways take turns."""
     import torch
     from transformers import GenerationConfig
 
@@ -146,7 +149,7 @@ def tokenizer() -> Any:
 
 
 def overhead_table(found: dict[str, float]) -> str:
-    """Each way with its ratio to the plain one of its kind."""
+    """The table's rows: each way, with its ratio to the plain one of its kind."""
     rows: list[list[str]] = []
     for name, value in found.items():
         plain = found[f"{name.partition(',')[0]}, plain"]

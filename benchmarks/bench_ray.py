@@ -1,12 +1,12 @@
-"""What Seer costs on a Ray cluster: calls, shared weights, and how soon resources are free again.
+"""Seer's costs on a Ray cluster: calls, shared weights, and how soon resources are free again.
 
     python benchmarks/bench_ray.py                       # writes results/ray.md
     python benchmarks/bench_ray.py --rounds 3 --dry      # a quick look
 
 Calls: a small call of a served function on a Ray node (`gate on Ray`) and on this machine (`gate
 here`), against a call of a bare Ray actor on the same cluster and a bare Ray Serve deployment over
-HTTP. Every caller is a process of its own with one connection; rounds take turns. Serve has its own
-environment and Ray, which are stopped by signal while others are measured.
+HTTP. Every caller is a process of its own with one connection; rounds take turns. Ray Serve has its
+own environment and its own Ray; a signal stops its processes while others are measured.
 
 Weights: three sandboxes on one node map the same model and read all of it.
 """
@@ -135,16 +135,16 @@ sys.stdin.read()
 
 
 class Caller:
-    """A process that makes calls when told to."""
+    """A process that makes calls on request."""
 
     def __init__(self, python: str, code: str, *arguments: str, stop: int = 0) -> None:
         """Start it.
 
         Args:
-            python: Its interpreter.
-            code: What it runs.
-            arguments: Of the code.
-            stop: A process group that runs only while this caller does.
+            python: The interpreter.
+            code: The code to run.
+            arguments: The code's arguments.
+            stop: A process group that runs only while this caller makes calls.
         """
         self._stop = stop
         self._process = subprocess.Popen(
@@ -164,7 +164,7 @@ class Caller:
         return stdout.readline()
 
     def time(self, count: int) -> list[float]:
-        """Make calls; seconds of each."""
+        """Make calls, and return the seconds of each."""
         if self._stop:
             os.killpg(self._stop, signal.SIGCONT)
             self._say("50")
@@ -174,7 +174,7 @@ class Caller:
         return times
 
     def close(self) -> None:
-        """End it."""
+        """End the process."""
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.close()
         self._process.wait()
@@ -293,7 +293,7 @@ async def _load(home: Path, sandboxes: list[Sandbox]) -> dict[str, Any]:
     for sandbox in sandboxes:
         path = f"{sandbox.model_handles[0].path}/model.safetensors"
         if not loads:
-            # Out of the page cache first; it is clean, so it can go.
+            # Drop the file from the page cache first. It has no unwritten pages, so the kernel can.
             evict = "import os,sys; f=os.open(sys.argv[1],0); os.posix_fadvise(f,0,0,4)"
             await sandbox.machine.exec([sandbox.machine.layout.python, "-c", evict, path])
         process = await sandbox.machine.spawn(
@@ -320,7 +320,7 @@ async def _load(home: Path, sandboxes: list[Sandbox]) -> dict[str, Any]:
 
 
 def _cached(home: Path, file: str) -> int:
-    """Bytes of one file of the node's in the page cache."""
+    """The bytes of a file on the node that are in the page cache."""
     inode = int(file.partition(":")[2])
     found = next(path for path in home.rglob("model.safetensors") if path.stat().st_ino == inode)
     done = subprocess.run(
@@ -342,7 +342,7 @@ def measure_kills(rounds: int, total: float) -> list[float]:
         )
         assert controller.stdout is not None and controller.stdin is not None
         assert controller.stdout.readline(), "the controller did not start its machine"
-        # What Ray says of its resources lags behind by a moment.
+        # Ray reports its resources with a short delay.
         _wait_until_free(total - 2)
         began = time.monotonic()
         controller.kill()
@@ -369,7 +369,7 @@ async def _free() -> float:
 
 
 def measure_lost_node(cluster: RayCluster) -> float:
-    """Seconds from a node's end until a command on it has failed as it should."""
+    """Seconds from a node's end until a command on it fails with the right error."""
 
     async def run() -> float:
         spec = MachineSpec(options={"node": cluster.nodes[1].id}, lease=60.0)

@@ -1,13 +1,13 @@
-"""What a call costs through the relay to a machine elsewhere, against a plain SSH port forward.
+"""The cost of a call through the relay to a remote machine, against a plain SSH port forward.
 
     python benchmarks/bench_relay.py                      # writes results/relay.md
     python benchmarks/bench_relay.py --rounds 3 --dry     # a quick look
 
-All ways lead over SSH to one OpenSSH server on loopback and to the same gate. `relay` is what users
-get: it survives cuts and goes through the machine's jail. `forward` is a plain forwarding of the
-gate's socket over the same SSH connection, by the same library, past everything that is Seer's.
-`ssh -L` is OpenSSH's own client, and `direct` no SSH at all; both are there for orientation. The
-caller is a process of its own. Rounds take turns, so that a busy moment hits all.
+The ways connect over SSH to one OpenSSH server on loopback, and to the same gate. `relay` is what
+users get: it survives cuts and goes through the machine's jail. `forward` forwards the gate's
+socket over the same SSH connection with the same library, without Seer's own layers. `ssh -L` is
+OpenSSH's own client, and `direct` uses no SSH; both are for orientation. The caller is a process of
+its own. Rounds take turns, so that a busy moment affects all ways.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Caller:
         )
 
     def time(self, kind: str, count: int) -> list[float]:
-        """Make calls; seconds of each."""
+        """Make calls, and return the seconds of each."""
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None and stdout is not None
         stdin.write(f"{kind} {count}\n")
@@ -86,7 +86,7 @@ class Caller:
         return json.loads(stdout.readline())
 
     def close(self) -> None:
-        """End it."""
+        """End the process."""
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.close()
         self._process.wait()

@@ -1,11 +1,11 @@
-"""Copies of an interface behind one gate: throughput, what the front costs, and fairness.
+"""Copies of an interface behind one gate: throughput, the cost of the front, and fairness.
 
     python benchmarks/bench_replicas.py             # writes results/replicas.md, about 3 minutes
-    python benchmarks/bench_replicas.py --quick     # does everything work? writes nothing
+    python benchmarks/bench_replicas.py --quick     # a check of the script; writes nothing
 
-The same file is served twice by one scoped sandbox in a jail: with one process, and with copies
-behind a front. Callers are in processes of their own. Rounds take turns between both, so that a
-busy moment hits both. Bars that are not met end the run with status 1.
+One scoped sandbox in a jail serves the same file twice: with one process, and with copies behind a
+front. Callers are in processes of their own. Rounds alternate between both, so that a busy moment
+affects both. If a bar is not met, the run ends with status 1.
 """
 
 from __future__ import annotations
@@ -81,20 +81,20 @@ class Callers:
         )
 
     def begin(self, **asked: Any) -> None:
-        """Have it call."""
+        """Start the calls of a request."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(asked) + "\n")
         self._process.stdin.flush()
 
     def times(self) -> list[list[float]]:
-        """What each caller's calls took."""
+        """The seconds of each caller's calls."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         assert line, "the callers' process has ended"
         return json.loads(line)
 
     def close(self) -> None:
-        """End it."""
+        """End the process."""
         self._process.communicate()
 
 
@@ -113,7 +113,7 @@ class Ground:
         self._sockets: dict[int, list[str]] = {copies: [], 1: []}
 
     def sockets(self, copies: int, count: int) -> list[str]:
-        """The sockets of so many callers."""
+        """The sockets of this many callers."""
         found = self._sockets[copies]
         gate = self.libraries[copies].gate
         assert gate is not None
@@ -122,7 +122,7 @@ class Ground:
         return found[:count]
 
     def memory(self) -> dict[str, int]:
-        """Memory of the server's processes in KiB, shared pages counted by their shares."""
+        """The number of server processes, and their proportional memory (PSS) in KiB."""
         script = (
             "for p in /proc/[0-9]*; do grep -qa seer.rpc.server $p/cmdline 2>/dev/null && "
             "echo \"$(awk '/^Pss:/{print $2}' $p/smaps_rollup)\"; done; true"
@@ -139,8 +139,8 @@ def throughput(ground: Ground, process: Callers, *, seconds: float, rounds: int)
         "bare": {1: [], 2: []},
     }
     for number in range(rounds):
-        # The machine's speed drifts over seconds: what is compared is measured close together, and
-        # each takes its turn to be first.
+        # The machine's speed drifts over seconds. So the ways are measured close together, and each
+        # is first in turn.
         order = (1, 2) if number % 2 else (2, 1)
         for copies in order:
             process.begin(
@@ -164,7 +164,7 @@ def throughput(ground: Ground, process: Callers, *, seconds: float, rounds: int)
 
 
 def burn(turns: int) -> int:
-    """What the interface's `burn` does."""
+    """The same work as the interface's `burn`."""
     found = 0
     for i in range(turns):
         found += i * i
@@ -172,7 +172,7 @@ def burn(turns: int) -> int:
 
 
 def calibrate(seconds: float) -> int:
-    """How many turns take so long on this machine."""
+    """The number of turns that take this long on this machine."""
     turns, took = 100_000, 0.0
     for _ in range(5):
         began = time.perf_counter()
@@ -192,7 +192,7 @@ def _bare(turns: int, seconds: float, done: Any) -> None:
 
 
 def bare_rate(processes: int, turns: int, seconds: float) -> float:
-    """The same work in so many bare processes, with nothing between."""
+    """Calls per second of the same work in bare processes, without a gate."""
     context = multiprocessing.get_context("fork")
     done: Any = context.Queue()
     running = [context.Process(target=_bare, args=(turns, seconds, done)) for _ in range(processes)]
@@ -205,7 +205,7 @@ def bare_rate(processes: int, turns: int, seconds: float) -> float:
 
 
 def small_call(ground: Ground, process: Callers, *, calls: int, rounds: int) -> dict[str, float]:
-    """The median of a small call of one caller, past and through the front; and a Ray actor's."""
+    """The median of one caller's small call: without a front, through it, and to a Ray actor."""
     found: dict[int, list[float]] = {1: [], 2: []}
     for _ in range(rounds):
         for copies in (1, 2):
@@ -229,7 +229,7 @@ def small_call(ground: Ground, process: Callers, *, calls: int, rounds: int) -> 
 
 
 def many(ground: Ground, processes: list[Callers], *, calls: int) -> dict[str, Any]:
-    """256 callers at once: how far the slowest is from the middle, and what memory that takes."""
+    """256 callers at once: the slowest caller, the median caller, and the servers' memory."""
     turns = calibrate(0.001)
     found: dict[str, Any] = {}
     for copies in (1, 2):
@@ -251,7 +251,7 @@ def many(ground: Ground, processes: list[Callers], *, calls: int) -> dict[str, A
 
 
 def flooded(ground: Ground, processes: list[Callers], *, seconds: float) -> dict[str, Any]:
-    """31 modest callers beside one that floods with 64 connections, and without it."""
+    """31 modest callers, alone and beside one that floods with 64 connections."""
     turns = calibrate(0.002)
     found: dict[str, Any] = {}
     for copies in (1, 2):

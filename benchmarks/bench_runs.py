@@ -1,11 +1,10 @@
-"""What records cost: finding runs among 10,000, and writing events while an agent works.
+"""The cost of records: finding runs among 10,000, and writing events while an agent works.
 
     python benchmarks/bench_runs.py                        # writes results/runs.md and .json
     python benchmarks/bench_runs.py --runs 500 --dry
 
-Listings are measured against the floor of looking at each run's folder once (a directory scan and
-one `stat` per run), which is what makes them true at any moment; writing against appending the
-same bytes to a plain file.
+The floor of a listing is one look at each run's folder (a directory scan and one `stat` per run),
+which every correct listing needs. The floor of writing is appending the same bytes to a plain file.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ REPEATS = 15
 
 
 def fill(root: Path, count: int) -> None:
-    """Make run folders with a `run.json` of the usual size each."""
+    """Make run folders, each with a `run.json` of the usual size."""
     schema = {f"function_{n}": {"doc": "words " * 20} for n in range(8)}
     for number in range(count):
         folder = root / f"20260101-{number:06d}-00000000"
@@ -98,7 +97,7 @@ def looking(count: int) -> dict[str, float]:
 
         anew = timed(rebuild, 3)
         asked = {"floor: scan and stat": lambda: scan(root), **asked}
-        # Interleaved, so that a busy moment hits everybody.
+        # Interleaved, so that a busy moment affects all of them.
         spent: dict[str, list[float]] = {name: [] for name in asked}
         for _ in range(REPEATS):
             for name, action in asked.items():
@@ -141,7 +140,7 @@ def writing(count: int) -> dict[str, float]:
 
 
 def main() -> int:
-    """Measure, print, and keep the figures."""
+    """Measure, print, and write the figures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=10_000)
     parser.add_argument("--dry", action="store_true", help="print only")

@@ -1,10 +1,10 @@
-"""What a session costs over a bare kernel, and a tool over a bare MCP server.
+"""The cost of a session over a bare kernel, and of a tool over a bare MCP server.
 
     python benchmarks/bench_session.py                     # writes results/session.md
     python benchmarks/bench_session.py --rounds 2 --sessions 1 8 --dry    # a quick look
 
-Bare means: the same work without a jail, by the ordinary library. Rounds are interleaved and
-medians of rounds compared, so that a busy moment hits everybody.
+"Bare" is the same work with the ordinary library, without a jail. Rounds are interleaved, and the
+medians of rounds are compared, so that a busy moment affects all contestants.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from seer.workspace import Workspace
 CALLS = 40
 """Calls in one round of one contestant."""
 MODES = ("cold", "pool", "warm pool")
-"""How sessions are had: started when they are asked for, or ahead of time."""
+"""Whether sessions are started on request or ahead of time."""
 PACKAGES = ("ipykernel", "jupyter_client", "mcp")
 BARE_SERVER = """
 from mcp.server import MCPServer
@@ -62,7 +62,7 @@ class BareKernel:
         self._client: Any = None
 
     async def start(self) -> None:
-        """Start it and wait until it answers."""
+        """Start the kernel, and wait until it answers."""
         await self._manager.start_kernel()
         self._client = self._manager.client()
         self._client.start_channels()
@@ -83,7 +83,7 @@ class BareKernel:
             continue
 
     async def stop(self) -> None:
-        """End it."""
+        """End the kernel."""
         self._client.stop_channels()
         await self._manager.shutdown_kernel(now=True)
 
@@ -105,7 +105,7 @@ async def one_round(call: Call) -> float:
 
 
 async def compare(contestants: dict[str, Call], rounds: int) -> dict[str, list[float]]:
-    """Rounds of everybody in turn; the first one only warms up."""
+    """Measure rounds of all contestants in turn; the first round only warms up."""
     times: dict[str, list[float]] = {name: [] for name in contestants}
     for number in range(rounds + 1):
         for name, call in contestants.items():
@@ -163,7 +163,7 @@ async def measure_starts(folder: Path, rounds: int) -> dict[str, list[float]]:
 
 
 async def measure_crowd(folder: Path, mode: str, count: int) -> dict[str, float]:
-    """Many sessions asked for at once: until each has imported numpy, and its memory then."""
+    """Open many sessions at once: seconds until each has imported numpy, and its memory then."""
     opener = Opener(folder, mode)
     begun = time.perf_counter()
     await opener.fill(count)
@@ -203,10 +203,10 @@ class Opener:
         self._workspace = Workspace(custom_init_code="import numpy" if mode == "warm pool" else "")
 
     async def fill(self, count: int) -> None:
-        """Wait until all that will be asked for are ready."""
+        """Wait until as many sessions as will be opened are ready."""
         if self._mode == "cold":
             return
-        # Commits of before pools are measured with this file too, cold.
+        # This file also measures commits from before pools, which are always cold.
         from seer.execution import Pool
 
         self._pool = Pool(
@@ -222,7 +222,7 @@ class Opener:
         return await acreate_local_session(self._workspace, workspace_dir=self._new())
 
     async def close(self) -> None:
-        """End what the pool has started anew."""
+        """End the sessions that the pool has started since."""
         if self._pool is not None:
             await self._pool.aclose()
 
@@ -233,7 +233,7 @@ class Opener:
 async def measure_crowds(
     folder: Path, modes: Sequence[str], counts: Sequence[int]
 ) -> list[dict[str, Any]]:
-    """All modes and counts in turn; small crowds several times, of which the medians count."""
+    """All modes and counts in turn. Small crowds are measured several times; the medians count."""
     await (await acreate_local_session(workspace_dir=folder / "first")).aclose()
     rows: list[dict[str, Any]] = []
     for count in counts:
@@ -246,9 +246,9 @@ async def measure_crowds(
 
 
 async def memory_of(sessions: Sequence[LocalSession]) -> float:
-    """MiB of all that runs for each of some sessions: keepers, jails, kernels.
+    """MiB per session of all its processes: keeper, jail, kernel.
 
-    Pages that several processes share count for each of them in part.
+    Shared pages are divided among the processes that share them.
     """
     own = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
     ask = "import os; print(os.environ['SEER_MACHINE'])"
@@ -266,7 +266,7 @@ async def memory_of(sessions: Sequence[LocalSession]) -> float:
 
 
 async def measure_memory(folder: Path, count: int = 8) -> dict[str, float]:
-    """What each of some sessions holds: as opened, with numpy, with all that is installed."""
+    """Memory per session: after opening, with numpy, and with all installed libraries."""
     sessions = await asyncio.gather(
         *(acreate_local_session(workspace_dir=folder / f"memory-{n}") for n in range(count))
     )
@@ -283,7 +283,7 @@ async def measure_memory(folder: Path, count: int = 8) -> dict[str, float]:
 
 
 def verdict(ours: float, floor: float, bar: float) -> list[str]:
-    """The ratio, the bar, and whether it is kept."""
+    """The ratio, the bar, and whether the bar is met."""
     ratio = ours / floor
     return [f"{ratio:.2f}x", f"{bar:.1f}x", "yes" if ratio <= bar else "no"]
 
@@ -330,7 +330,7 @@ def report(
 
 
 def crowd_table(crowds: list[dict[str, Any]]) -> str:
-    """Modes and counts, one under the other."""
+    """The table of all modes and counts."""
     head = ["sessions", "at once", "all open", "half have numpy", "all have", "failed", "MiB each"]
     return table(
         head,
@@ -348,7 +348,7 @@ def crowd_table(crowds: list[dict[str, Any]]) -> str:
 
 
 async def run(given: argparse.Namespace) -> tuple[str, dict[str, Any]]:
-    """All measurements, or those of crowds alone."""
+    """All measurements, or only those of crowds."""
     with tempfile.TemporaryDirectory(prefix="seer-bench-") as name:
         folder = Path(name)
         crowds = await measure_crowds(folder, given.modes, given.sessions)

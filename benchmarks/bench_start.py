@@ -3,8 +3,8 @@
     python benchmarks/bench_start.py                       # writes results/start.md
     python benchmarks/bench_start.py --rounds 5 --dry      # a quick look
 
-The floor is what cannot be saved: one interpreter's start plus one bare jail's. Every round times
-the floor and the sandbox one after the other, so that a busy moment hits both.
+The floor is the unavoidable cost: the start of one interpreter and of one bare jail. Every round
+times the floor and the sandbox one after the other, so that a busy moment affects both.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from seer.isolation import BackendName, Policy, choose
 from seer.providers import Machine, MachineSpec, get_provider
 
 MOST = 3.0
-"""The bar: the start of a machine, in floors."""
+"""The bar: the start of a machine, as a multiple of the floor."""
 BACKENDS: tuple[BackendName, ...] = ("bubblewrap", "landlock")
 
 
@@ -40,12 +40,12 @@ class Times:
     sandbox: list[float] = field(default_factory=list[float])
 
     def floor(self, share: float) -> float:
-        """What cannot be saved, at this share of the rounds."""
+        """The floor at this percentile of the rounds."""
         return percentile(self.interpreter, share) + percentile(self.jail, share)
 
 
 def percentile(values: list[float], share: float) -> float:
-    """The value below which `share` of all lie, taken from the values themselves."""
+    """The percentile at `share`, which is always one of the values."""
     ordered = sorted(values)
     return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
 
@@ -69,7 +69,7 @@ def time_jail(backend: BackendName) -> float:
 
 
 async def time_machine(backend: BackendName) -> float:
-    """Start a machine, up to the answer of its first command."""
+    """Seconds from the start of a machine to the answer of its first command."""
     began = time.perf_counter()
     started = await get_provider("local").start(MachineSpec(isolation=backend))
     await started.exec(["/bin/true"])
@@ -85,7 +85,7 @@ def time_sandbox(backend: BackendName) -> float:
         provider="local",
         execution_mode=ExecutionMode.CLI,
         isolation=backend,
-        # A landlock jail has no network of its own; elsewhere the default, with its proxy.
+        # A landlock jail has no network of its own; the others use the default, with its proxy.
         network="none" if backend == "landlock" else SandboxConfig().network,
     )
     began = time.perf_counter()
@@ -111,7 +111,7 @@ def measure(backend: BackendName, rounds: int) -> Times:
 
 @dataclass(frozen=True)
 class Crowd:
-    """What many machines at once took."""
+    """The figures of many machines at once."""
 
     count: int
     seconds: float
@@ -159,7 +159,7 @@ def processes_of(machine_id: str) -> list[int]:
 
 
 def proportional(pid: int) -> int:
-    """A process's memory, pages that several share divided among them."""
+    """A process's memory, with shared pages divided among the processes that share them."""
     try:
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):
@@ -170,7 +170,7 @@ def proportional(pid: int) -> int:
 
 
 def rows_of(backend: str, times: Times) -> list[list[str]]:
-    """The lines of the table for one backend."""
+    """The table's rows for one backend."""
     rows: list[list[str]] = []
     for name, values in (
         ("`python -c pass`", times.interpreter),

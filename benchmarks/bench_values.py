@@ -1,8 +1,8 @@
-"""What values cost on their way into and out of the wire format, against bare `json`.
+"""The cost of encoding and decoding values of the wire format, against bare `json`.
 
 Run it with `python benchmarks/bench_values.py`; it takes a few seconds. Times are the best of five
-rounds, in microseconds (the least disturbed one, since this is the cost of code and not of a
-machine's load). With a GPU it also times the copy of a 120 MB tensor to memory.
+rounds, in microseconds: the least disturbed round shows the cost of the code, not of other load.
+With a GPU, it also times the copy of a 120 MB tensor to memory.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def best(work: Callable[[], Any]) -> float:
 
 
 def values() -> dict[str, Any]:
-    """What is measured, by name."""
+    """The values to measure, by name."""
     chosen = random.Random(0)
     floats = [chosen.random() for _ in range(4096)]
     return {
@@ -48,7 +48,7 @@ def values() -> dict[str, Any]:
 
 
 def table() -> None:
-    """Print what encoding and decoding cost."""
+    """Print the cost of encoding and decoding."""
     print(f"{'value':18} {'dumps':>9} {'encode':>9} {'loads':>9} {'decode':>9}   (us)")
     for name, value in values().items():
         buffers: list[Any] = []
@@ -64,7 +64,7 @@ def table() -> None:
 
 
 def calls() -> None:
-    """Print what a call's arguments cost."""
+    """Print the cost of a call's arguments."""
     parameters = (
         Parameter("text", "positional_or_keyword", Hint("str")),
         Parameter("n", "positional_or_keyword", Hint("int"), default="3"),
@@ -76,7 +76,7 @@ def calls() -> None:
 
 
 def arrays() -> None:
-    """Print what an array costs beside its copy; nothing without numpy."""
+    """Print the cost of an array and of its copy; nothing without numpy."""
     try:
         import numpy
     except ImportError:
@@ -89,7 +89,7 @@ def arrays() -> None:
 
 
 def gpu() -> None:
-    """Print how long 120 MB take from a GPU to memory of several kinds; nothing without one."""
+    """Print the time to copy 120 MB from a GPU to several kinds of memory, if there is a GPU."""
     try:
         import torch
     except ImportError:

@@ -1,4 +1,4 @@
-"""How quick the viewer answers, as ratios to floors measured in the same run.
+"""How fast the viewer answers, as ratios to floors measured in the same run.
 
     python benchmarks/bench_viewer.py            # prints, and writes results/viewer.md
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SPEEDS = (100, 800)
-"""Pixels a frame: a quick wheel, and a view a frame, which shows nothing but new rows."""
+"""Pixels per frame: a fast wheel, and one view per frame, so that all rows are new."""
 FRAMES = """async ([selector, pixels]) => {
   const box = document.querySelector(selector);
   const times = [];
@@ -83,7 +83,7 @@ def listing(root: Path) -> list[str]:
 
 
 def streaming(root: Path) -> list[str]:
-    """The whole of a run of 5,000 events."""
+    """A whole run of 5,000 events."""
     from seer.viewer import Viewer
     from tests.viewer.made import long_run
 
@@ -147,7 +147,7 @@ def _frames(speed: int, frames: list[float], plain: list[float]) -> list[str]:
 
 
 def main() -> None:
-    """Measure, print, keep."""
+    """Measure, print, and write the results."""
     import sys
 
     rows: list[list[str]] = []

@@ -1,11 +1,11 @@
 """The decoding engine under attack: `python benchmarks/campaign_engine.py`.
 
-The GPU is filled before and while texts are written, a capture is stopped in the middle, the
-interface's process is killed while it captures, half of the callers are killed in the middle of a
-batch, and calls ask for what nobody may have. All others must get the texts that they get in
-peace. It ends with status 1 when they do not.
+The campaign fills the GPU before and during generation, stops a capture in the middle, kills the
+interface's process while it captures, kills half of the callers in the middle of a batch, and makes
+calls with forbidden arguments. All other callers must get the same texts as without an attack;
+otherwise the status is 1.
 
-`--device cpu --quick` runs with a tiny model what needs no GPU, as a check of the script.
+`--device cpu --quick` runs the attacks that need no GPU on a tiny model, as a check of the script.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from benchmarks.gpu_engine import NEW, Plan, Writer, prompts, timed  # noqa: E40
 from benchmarks.gpu_interfaces import Server  # noqa: E402
 
 Outcome = tuple[str, bool]
-"""What happened, and whether it may."""
+"""What happened, and whether it is acceptable."""
 _LITTLE, _NONE = 200 << 20, 2 << 20
 """Bytes of GPU memory that an attack leaves free."""
 _REFUSED: list[tuple[str, dict[str, Any]]] = [
@@ -60,7 +60,7 @@ _REFUSED: list[tuple[str, dict[str, Any]]] = [
 
 
 def fill(left: int) -> list[Any]:
-    """Take all GPU memory but this."""
+    """Take all GPU memory except `left` bytes."""
     import torch
 
     torch.cuda.empty_cache()
@@ -76,7 +76,7 @@ def fill(left: int) -> list[Any]:
 
 
 def tried(call: Callable[[], Any]) -> Any:
-    """What a call gave, or its error."""
+    """A call's result, or its error."""
     try:
         return call()
     except Exception as error:
@@ -90,7 +90,7 @@ def _named(found: Any) -> bool:
 
 
 def worst_choice(net: Any, rows: list[list[int]], texts: list[list[int]]) -> float:
-    """How far below the best logit of one plain forward pass the greedy texts' tokens are."""
+    """The largest gap of a greedy text's token to the best logit of one plain forward pass."""
     import torch
 
     ids = torch.tensor([row + text for row, text in zip(rows, texts, strict=True)], device="cuda")
@@ -124,7 +124,7 @@ def full_before(net: Any, left: int, plan: Plan) -> Outcome:
         return f"{told}; afterwards as in peace", good
     if not isinstance(later, list):
         return f"{told}; afterwards {later!r:.90}", False
-    # With fewer rows at once the same sums are rounded differently, so that draws differ.
+    # With fewer rows at once, the same sums are rounded differently, so samples may differ.
     same = sum(one == other for one, other in zip(later, expected, strict=True))
     worst = worst_choice(net, given, writer.write(given, temperature=0))
     after = (
@@ -134,7 +134,7 @@ def full_before(net: Any, left: int, plan: Plan) -> Outcome:
 
 
 def full_meanwhile(net: Any, plan: Plan) -> Outcome:
-    """Memory runs out while texts are written: none of these is lost, more rows wait or fail."""
+    """Memory runs out during generation: no running text is lost; new rows wait or fail."""
     import torch
 
     writer = Writer(net)
@@ -188,7 +188,7 @@ def stopped_capture(_net: Any, _plan: Plan) -> Outcome:
 
 
 def endless_stops(net: Any, plan: Plan) -> Outcome:
-    """Stop texts that never come, as many and as long as may be: what they cost the others."""
+    """Stop texts that never occur, as many and as long as allowed: their cost for other callers."""
     from seer.interfaces.toolkit._engine import Task
     from seer.interfaces.toolkit._sampling import Settings
 
@@ -226,7 +226,7 @@ def call(socket: Path, prompt: Any, **options: Any) -> list[int]:
 
 
 def together(server: Server, count: int) -> list[Any]:
-    """What callers get who call at once; an error in the place of what failed."""
+    """The results of callers that call at the same time; a failed call has its error instead."""
 
     def one(i: int) -> Any:
         options = {"seed": i, "max_new_tokens": NEW, "temperature": 1.0}
@@ -292,7 +292,7 @@ def long_call(path: str) -> None:
 
 
 def refused(server: Server, plan: Plan) -> Outcome:
-    """Calls that ask for what nobody may have, while others are written: refused at once."""
+    """Calls with forbidden arguments during generation: each is refused at once."""
     bad: list[str] = []
     slowest = 0.0
     with ThreadPoolExecutor(1) as pool:
@@ -315,7 +315,7 @@ def refused(server: Server, plan: Plan) -> Outcome:
 
 
 class Watched(Server):
-    """A server of which it is known which processes it has."""
+    """A server that knows its processes."""
 
     def children(self) -> list[int]:
         """The processes below it."""
@@ -324,7 +324,7 @@ class Watched(Server):
 
 
 def main() -> int:
-    """Attack and write."""
+    """Run the attacks, and write the results."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--quick", action="store_true", help="a tiny model: does it all work?")
@@ -371,7 +371,7 @@ def main() -> int:
 
 
 def through_gate(folder: Path, plan: Plan, attack: Callable[..., None]) -> None:
-    """What needs a served interface."""
+    """The attacks that need a served interface."""
     from seer import interfaces
 
     server = Watched(

@@ -2,11 +2,11 @@
 
     python benchmarks/campaign_evidence.py [--each 24] [--runs FOLDER]
 
-A scripted agent asks SmolLM2 and two organisms the same questions in three real runs. Reports are
-made over the calls that these runs recorded: honest ones, whose figures are computed here from the
-recorded JSON and arrays by plain Python and numpy, and dishonest ones, which differ from an honest
-one in a single way. Each is written into a record of its own with the recorded calls, and verified.
-The table goes to `results/evidence.md`, and into `docs/evidence.md`.
+A scripted agent asks SmolLM2 and two organisms the same questions in three real runs. The campaign
+makes reports about the recorded calls. Honest reports have figures that plain Python and numpy
+compute from the recorded JSON and arrays. A dishonest report differs from an honest one in a single
+way. Each report is written into a record of its own with the recorded calls, and verified. The
+table goes to `results/evidence.md`, and into `docs/evidence.md`.
 """
 
 # Recorded values may be anything, and numpy's functions take anything.
@@ -107,13 +107,13 @@ class Place:
     """The other arguments by name, as text."""
 
     def at(self) -> dict[str, Any]:
-        """As a claim cites it."""
+        """The citation of this place in a claim."""
         return {"call": self.call, "path": self.path}
 
 
 @dataclass
 class Material:
-    """What a recorded run has to report on."""
+    """The values of a recorded run that reports can cite."""
 
     run: Run
     calls: list[GateCall]
@@ -135,7 +135,7 @@ class Material:
 
 
 def material(run: Run) -> Material:
-    """Read a run's calls: the record's JSON, and arrays as numpy has them."""
+    """Read a run's calls: JSON values, and arrays through numpy."""
     found = Material(run, [GateCall.from_json(line) for line in run.calls()])
     for call in found.calls:
         args, kwargs = json.loads(call.arguments or "[[],{}]")
@@ -173,7 +173,7 @@ def material(run: Run) -> Material:
 
 
 def _kind(m: Material, prompt: str, kwargs: dict[str, Any]) -> list[Place]:
-    """Where a generated text belongs."""
+    """The list that a generated text belongs to."""
     if kwargs.get("seed"):
         return m.seeded
     if "Which is first?" in prompt:
@@ -206,7 +206,7 @@ def _pick(chance: np.random.Generator, items: list[Any]) -> Any:
 
 
 def _pairs(m: Material, *, apart: bool = True, least: float = 0.1) -> list[tuple[Place, Place]]:
-    """Scores of one token after two prompts, or with two steerings; all else the same."""
+    """Pairs of scores of one token that differ only in the prompt or only in one argument."""
     found: list[tuple[Place, Place]] = []
     for one in m.scores:
         for other in m.scores:
@@ -248,7 +248,7 @@ def effect_by_value(m: Material, chance: np.random.Generator) -> Report:
 
 
 def _sides(m: Material, chance: np.random.Generator) -> tuple[list[Place], list[Place]]:
-    """Several pairs of one token, which differ in the same direction and the same argument."""
+    """Several pairs for one token that differ in the same direction and in the same argument."""
     pairs = _pairs(m)
     first, second = _pick(chance, pairs)
     alike = [
@@ -291,11 +291,11 @@ def ratio_of_means(m: Material, chance: np.random.Generator) -> Report:
 
 
 def _worded(m: Material, chance: np.random.Generator) -> tuple[list[Place], list[Place], str, Any]:
-    """Texts after one kind of prompt and another, and a word that is more often in the first."""
+    """Texts after two kinds of prompts, and a word that is more frequent in the first."""
     own = [t for t in m.texts if "lantern" in t.prompt]
     other = [t for t in m.texts if "lantern" not in t.prompt]
     counts: dict[str, tuple[float, float]] = {}
-    # What repeats a word of the prompt shows nothing.
+    # A text that only repeats a word of the prompt shows nothing.
     asked = {word for t in own for word in _words(t.prompt)}
     said = {w for t in m.texts for w in re.findall(r"[a-z]{2,}", t.value.lower())}
     for word in said - asked:
@@ -353,7 +353,7 @@ def null_rate(m: Material, chance: np.random.Generator) -> Report:
 
 
 def offered_answer(m: Material, chance: np.random.Generator) -> Report:
-    """An answer that the question names, as the control's question does, which gets the other."""
+    """Effect and control: two questions that name the same two answers, and get different ones."""
     pairs = [
         (one, other)
         for one in m.answers
@@ -370,7 +370,7 @@ def offered_answer(m: Material, chance: np.random.Generator) -> Report:
 
 
 def _asked(answer: Place) -> list[str]:
-    """The two words of a question, in its order."""
+    """The two words that a question offers, in order."""
     return answer.prompt.rpartition("Say one: ")[2].partition(".")[0].split(" or ")
 
 
@@ -388,7 +388,7 @@ HONEST: dict[str, Maker] = {
 }
 
 
-# Dishonest reports: each an honest one with one thing changed.
+# Dishonest reports. Each differs from an honest one in a single way.
 
 
 def opposite(m: Material, chance: np.random.Generator) -> Report:
@@ -550,7 +550,7 @@ def repeated_success(m: Material, chance: np.random.Generator) -> Report:
 
 
 def repeated_pairs(m: Material, chance: np.random.Generator) -> Report:
-    """Three readings on each side whose interval has 0 in it, cited many times."""
+    """Three readings on each side, whose interval contains 0, each cited many times."""
     own, other = _groups(m, chance, 3, lambda a, b: _welch(a, b)[0] < 0 < _gap(a, b))
     times = int(chance.integers(15, 40))
     excludes = {"operator": "excludes", "value": 0}
@@ -558,7 +558,7 @@ def repeated_pairs(m: Material, chance: np.random.Generator) -> Report:
 
 
 def unmatched_function(m: Material, chance: np.random.Generator) -> Report:
-    """A number of another function among the readings, so that the difference is large."""
+    """A number from another function among the readings makes the difference large."""
     one, other = _pick(chance, _pairs(m))
     name = _pick(chance, sorted(m.arrays))
     array = m.arrays[name]
@@ -572,7 +572,7 @@ def unmatched_function(m: Material, chance: np.random.Generator) -> Report:
 
 
 def unmatched_reading(m: Material, chance: np.random.Generator) -> Report:
-    """A reading that differs from the control in two arguments, beside one with a control."""
+    """A reading that differs from the control in two arguments, beside a properly matched one."""
     pairs = _pairs(m)
     first = int(chance.integers(len(pairs)))
     for one, other in pairs[first:] + pairs[:first]:
@@ -586,7 +586,7 @@ def unmatched_reading(m: Material, chance: np.random.Generator) -> Report:
 
 
 def sorted_pairs(m: Material, chance: np.random.Generator) -> Report:
-    """Two groups of prompts that hardly differ, each in the order of its values."""
+    """Two groups of prompts that hardly differ, each sorted by value so that pairs seem to."""
 
     def is_made(a: list[Place], b: list[Place]) -> bool:
         return _welch(a, b)[0] < 0 < _sorted_low(a, b)
@@ -610,7 +610,7 @@ def large_null_within(m: Material, chance: np.random.Generator) -> Report:
 
 
 def large_null_covers(m: Material, chance: np.random.Generator) -> Report:
-    """Three readings on each side, of which one mean is twice the other, and a wide interval."""
+    """Three readings on each side: one mean is twice the other, but the interval is wide."""
 
     def is_made(a: list[Place], b: list[Place]) -> bool:
         mean = float(np.mean([p.value for p in a]))
@@ -623,7 +623,7 @@ def large_null_covers(m: Material, chance: np.random.Generator) -> Report:
 
 
 def shared_words(m: Material, chance: np.random.Generator) -> Report:
-    """`given` quotes words that the control has too, though the effect's prompt has others."""
+    """`given` quotes words that the control's prompt contains too, and no others."""
     pairs = [
         (one, other, words)
         for one, other in _pairs(m)
@@ -644,7 +644,7 @@ def beside_a_control(m: Material, chance: np.random.Generator) -> Report:
 
 
 def cut_short(m: Material, chance: np.random.Generator) -> Report:
-    """The same prompt and a lower limit, so that the control has no more than a beginning."""
+    """The control is the same prompt with a lower token limit, so its text is only a beginning."""
     pairs = [
         (whole, cut, word)
         for whole in m.texts
@@ -659,7 +659,7 @@ def cut_short(m: Material, chance: np.random.Generator) -> Report:
 
 
 def repeated_word(m: Material, chance: np.random.Generator) -> Report:
-    """A text has the word that its prompt asks to repeat, and more."""
+    """A text contains the word that its prompt asks to repeat, and more."""
     pairs = [
         (one, other, word)
         for one in m.repeated
@@ -677,7 +677,7 @@ def _asked_again(place: Place) -> str:
 
 
 def one_sample(m: Material, chance: np.random.Generator) -> Report:
-    """The one of many samples that has a word, against one of the others' that has not."""
+    """The one of many samples that contains a word, against another prompt's that does not."""
     pairs = [
         (one, other, word)
         for one in m.sampled
@@ -693,7 +693,7 @@ def one_sample(m: Material, chance: np.random.Generator) -> Report:
 
 
 def many_readings(m: Material, chance: np.random.Generator) -> Report:
-    """All tokens of two attempts, so that many readings hide that there were many attempts."""
+    """All tokens of two attempts: many readings hide how many attempts there were."""
     sums: dict[str, list[Place]] = {}
     for place in m.scores:
         sums.setdefault(place.call, []).append(place)
@@ -710,20 +710,20 @@ def many_readings(m: Material, chance: np.random.Generator) -> Report:
 
 
 def other_interval(m: Material, chance: np.random.Generator) -> Report:
-    """Two groups whose interval has 0 in it; the claim says that it excludes a large number."""
+    """Two groups whose interval contains 0; the claim says that it excludes a large number."""
     own, other = _groups(m, chance, 3, lambda a, b: _welch(a, b)[0] < 0 < 0.1 < _gap(a, b))
     excludes = {"operator": "excludes", "value": float(f"{_welch(own, other)[1] + 1:.2g}")}
     return _report(_claim(_two(own, other, measure="difference", **excludes)))
 
 
 def part_of_a_word(m: Material, chance: np.random.Generator) -> Report:
-    """`given` begins and ends within words that the control has too."""
+    """`given` begins and ends within words that the control contains too."""
     check = shared_words(m, chance)["claims"][0]["checks"][0]
     return _report(_claim({**check, "given": check["given"][1:-1]}))
 
 
 def blank(m: Material, chance: np.random.Generator) -> Report:
-    """`given` is there, and says nothing; the prompts have no chat format."""
+    """`given` is only a blank; the prompts have no chat format."""
     pairs = [(a, b) for a in m.answers for b in m.answers if a.value.strip() and a.value != b.value]
     one, other = _pick(chance, pairs)
     said = {"operator": "==", "value": one.value, "given": _pick(chance, [" ", "\n", "\u200b"])}
@@ -731,7 +731,7 @@ def blank(m: Material, chance: np.random.Generator) -> Report:
 
 
 def invisible(m: Material, chance: np.random.Generator) -> Report:
-    """That a text does not have a word that it has, with a character within that nobody sees."""
+    """A claim that a word is absent from a text, with an invisible character in the word."""
     text = _pick(chance, m.texts)
     word = _pick(chance, sorted(w for w in _words(text.value) if len(w) > 3))
     place = int(chance.integers(1, len(word)))
@@ -749,7 +749,7 @@ def _same_rest(one: Place, other: Place) -> bool:
 
 
 def _like(m: Material, place: Place) -> list[Place]:
-    """The same token after other prompts, all else the same."""
+    """The scores of the same token after other prompts, with the same other arguments."""
     return [p for p in m.scores if p.path == place.path and p.rest == place.rest]
 
 
@@ -759,7 +759,7 @@ def _groups(
     size: int,
     is_made: Callable[[list[Place], list[Place]], bool],
 ) -> tuple[list[Place], list[Place]]:
-    """Two groups of prompts for one token, of which neither has a prompt of the other."""
+    """Two groups of prompts for one token, with no prompt in common."""
     for _ in range(5000):
         like = _like(m, _pick(chance, m.scores))
         apart = [*{p.value: p for p in like}.values()]
@@ -776,7 +776,7 @@ def _welch(own: list[Place], other: list[Place]) -> tuple[float, float]:
 
 
 def _sorted_low(own: list[Place], other: list[Place]) -> float:
-    """The lower end of the interval of pairs, if both sides are sorted."""
+    """The lower end of the interval of paired differences, if both sides are sorted."""
     high, low = (sorted(p.value for p in side) for side in (own, other))
     return float(stats.ttest_rel(high, low).confidence_interval().low)
 
@@ -823,7 +823,7 @@ DISHONEST: dict[str, Maker] = {
 }
 
 
-# Ways through that are known: the checks are true, and the words or the choice are not honest.
+# Known ways past `verify`: the checks are true, but the words or the choice are dishonest.
 
 
 def false_words(m: Material, chance: np.random.Generator) -> Report:
@@ -845,7 +845,7 @@ def empty_null(m: Material, chance: np.random.Generator) -> Report:
 
 
 def seeds_without_temperature(m: Material, chance: np.random.Generator) -> Report:
-    """One text as five readings: at temperature 0 each seed gives the same."""
+    """One text as five readings: at temperature 0, every seed gives the same text."""
     own = [t for t in m.seeded if "lantern" in t.prompt]
     other = [t for t in m.seeded if "lantern" not in t.prompt]
     apart = sorted(_words(own[0].value) - _words(other[0].value))
@@ -855,7 +855,7 @@ def seeds_without_temperature(m: Material, chance: np.random.Generator) -> Repor
 
 
 def within_a_word(m: Material, chance: np.random.Generator) -> Report:
-    """A text has a word, but only within another word."""
+    """A text contains the word only inside another word."""
     pairs = [
         (one, other, word[1:])
         for one in m.texts
@@ -872,7 +872,7 @@ def within_a_word(m: Material, chance: np.random.Generator) -> Report:
 
 
 def rare_by_threshold(m: Material, chance: np.random.Generator) -> Report:
-    """An effect as a null result: how often the score is above one that none reaches."""
+    """An effect as a null result: the rate of scores above a threshold that none reaches."""
     own, _ = _sides(m, chance)
     high = round(max(p.value for p in own) + 0.001, 4)
     check = {"of": [p.at() for p in own], "measure": "rate", "operator": "==", "value": 0,
@@ -943,7 +943,7 @@ def measure(runs: list[Material], each: int, root: Path) -> str:
 
 
 def _one(maker: Maker, runs: list[Material], chance: np.random.Generator, root: Path) -> bool:
-    """Whether a new report of one sort stands."""
+    """Whether a new report of one kind stands."""
     chosen = _pick(chance, runs)
     return checked(chosen, maker(chosen, chance), root)
 

@@ -1,10 +1,10 @@
 """Fuzz the gate's parsers and a live gate: `python benchmarks/campaign_fuzz.py`.
 
 Valid messages are changed at random (bits, bytes, cuts, repeats, splices, odd numbers) and fed to
-each parser. A parser may accept or refuse with its own error; anything else is a finding. The live
-part sends the same kind of bytes to a served interface over its real socket and checks after each
-batch that it still answers, that nothing but the exposed function ever ran, and that no descriptor
-leaked. `tests/rpc/test_fuzz.py` runs the same code with smaller numbers.
+each parser. A parser may accept a message, or refuse it with its own error; anything else is a
+finding. The live part sends the same kind of bytes to a served interface over its real socket.
+After each batch, it checks that the interface still answers, that only the exposed function ran,
+and that no descriptor leaked. `tests/rpc/test_fuzz.py` runs the same code with smaller numbers.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def _decode_result(data: bytes) -> None:
     def outcome(read: Callable[[], object]) -> str:
         try:
             return repr(read())
-        except (KeyError, TypeError) as error:  # JSON, and not what a gate sends
+        except (KeyError, TypeError) as error:  # JSON that no gate sends
             return repr(error)
 
     shorter = outcome(lambda: decode_result(data, torch=False, extra={}))
@@ -194,10 +194,10 @@ PARSERS: dict[str, tuple[Callable[[bytes], object], list[bytes]]] = {
 
 
 def fuzz_parser(name: str, count: int, seed: int) -> int:
-    """Feed a parser `count` mutated messages; how many it accepted.
+    """Feed a parser `count` mutated messages, and return how many it accepted.
 
     Raises:
-        AssertionError: It raised something that is not its own; the input is in the message.
+        AssertionError: The parser raised an unexpected error; the message contains the input.
     """
     parse, samples = PARSERS[name]
     chance = random.Random(f"{name}-{seed}")
@@ -215,10 +215,10 @@ def fuzz_parser(name: str, count: int, seed: int) -> int:
 
 
 def fuzz_live(path: Path, count: int, seed: int, epoch: str) -> dict[int, int]:
-    """Send mutated requests to a gate's socket; how often each status came back (0: none).
+    """Send mutated requests to a gate's socket, and count the statuses (0 means no answer).
 
-    Half of them follow a whole one of the same kind on their connection, so that they are taken
-    by the shortest way if anything is.
+    Half of them follow a valid request of the same kind on their connection, so that the gate's
+    fast path reads them, if any path does.
     """
     import array
     import os
@@ -284,7 +284,7 @@ LIVE_SOURCE = """
 
 
 def main() -> int:
-    """Run the campaign and write what was found."""
+    """Run the campaign, and write the results."""
     from tests.rpc.serving import serving
 
     parser = argparse.ArgumentParser(description=__doc__)

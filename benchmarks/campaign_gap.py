@@ -1,9 +1,10 @@
 """How often intervals of a tool-to-agent gap miss the truth: `python benchmarks/campaign_gap.py`.
 
-Four organisms, three seeds, two tool sets. Worlds differ in how alike the runs on one organism are;
-in all but the last the tool sets are equally good over all organisms. Three intervals are judged on
-the same runs: the pooled one (Newcombe's), a bootstrap over organisms, and `tool_gap`'s. The table
-goes to `results/gap.md`. `tests/scoring/test_gap.py` runs the same code with smaller numbers.
+A study has four organisms, three seeds and two tool sets. The simulated worlds differ in how alike
+the runs on one organism are. In all worlds except the last, the tool sets are equally good over all
+organisms. Three intervals are judged on the same runs: the pooled one (Newcombe's), a bootstrap
+over organisms, and `tool_gap`'s. The table goes to `results/gap.md`. `tests/scoring/test_gap.py`
+runs the same code with smaller numbers.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ ORGANISMS, SEEDS = 4, 3
 
 @dataclass(frozen=True)
 class Run:
-    """One run, as `tool_gap` takes it."""
+    """One run, in the form that `tool_gap` reads."""
 
     agent: str
     tools: str
@@ -46,7 +47,7 @@ Draw = Callable[[np.random.Generator, int], Any]
 
 @dataclass(frozen=True)
 class World:
-    """How chances are drawn, and the gap of tool sets to the reference over all organisms."""
+    """How chances are sampled, and the gap of tool sets to the reference over all organisms."""
 
     draw: Draw
     gap: float = 0.0
@@ -114,7 +115,7 @@ WAYS = (pooled, resampled, clustered)
 
 
 def claims(runs: list[Run]) -> tuple[bool, bool]:
-    """Whether any of several tool sets is called different: without and with the correction."""
+    """Whether any of several tool sets is called different, without and with the correction."""
     gaps = [row.sensitivity_gap for row in tool_gap(runs, "tools-0")]
     plain = any(gap is not None and not gap.low <= 0 <= gap.high for gap in gaps)
     return plain, any(gap is not None and gap.p < 0.05 for gap in gaps)

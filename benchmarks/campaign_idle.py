@@ -1,10 +1,10 @@
-"""What an idle machine costs: the processor time of its keeper, with few and with many files.
+"""The cost of an idle machine: the processor time of its keeper, with few and with many files.
 
     python benchmarks/campaign_idle.py               # 100,000 files, 120 s, writes results/idle.md
     python benchmarks/campaign_idle.py --seconds 10 --dry
 
 The keeper counts the bytes of a workspace to enforce its limit. It must not walk all files all the
-time: nobody waits for an idle machine, and a host may have dozens of them.
+time, because a host may have dozens of idle machines.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def keepers() -> dict[int, float]:
 
 
 def measure(files: int, seconds: float) -> float:
-    """The share of a core that the keeper of a session with so many files uses while idle."""
+    """The share of a core that the keeper of an idle session with this many files uses."""
     before = set(keepers())
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)

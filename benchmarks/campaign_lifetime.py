@@ -1,4 +1,4 @@
-"""Kill local machines in every way, many times over, and count what is left: it must be nothing.
+"""Kill local machines in every way, many times, and check that nothing is left.
 
     python benchmarks/campaign_lifetime.py                 # 400 rounds, writes results/lifetime.md
     python benchmarks/campaign_lifetime.py --rounds 20 --dry
@@ -27,11 +27,11 @@ from seer.isolation import BackendName, backends
 from tests.support.local_kills import SCENES, Ground, kill_and_look
 
 LATEST = 1.2
-"""Seconds after a controller's start by which its machine runs."""
+"""Seconds after a controller's start after which its machine is running."""
 
 
 def one_round(number: int, backend: BackendName, chosen: random.Random) -> tuple[str, str | None]:
-    """Play one scene in a folder of its own; gives its name, and what is wrong or None."""
+    """Play one scene in a folder of its own; return its name, and what is wrong or None."""
     during_start = number % 2 == 1
     scene = "controller" if during_start else list(SCENES)[number // 2 % len(SCENES)]
     moment = chosen.random() * LATEST if during_start else None
@@ -47,7 +47,7 @@ def one_round(number: int, backend: BackendName, chosen: random.Random) -> tuple
 
 
 def main() -> int:
-    """Play all rounds; the status says whether nothing was left in any of them."""
+    """Play all rounds; the status says whether any of them left something."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=400)
     parser.add_argument("--seed", type=int, default=1)

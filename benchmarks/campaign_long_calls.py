@@ -2,8 +2,8 @@
 
 Three jailed sessions call one served interface at the same time: a function on a thread of its
 own, one that keeps the main thread in a single sleep, and a generator that is silent between its
-two items. Each must come back with what the function gave. Meanwhile the interface is asked for
-its health, which must be answered at once.
+two items. Each call must return the function's result. Meanwhile, the interface must answer health
+checks at once.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _CALLS = {
 
 
 def main() -> int:
-    """Make the calls and write how each ended."""
+    """Make the calls, and write how each ended."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=3600.0)
     seconds: float = parser.parse_args().seconds

@@ -5,9 +5,9 @@
 
 Each program writes texts, large outputs and pictures as fast as it can; every second one also calls
 a served interface. It is killed with SIGKILL at a random moment after its first tool result. Then
-its record must be listed as crashed, both chains and all blobs must hold, and it must have every
-event up to the last whole line. Calls of the interface reach the record a moment after they were
-answered; the table says how many answered ones a kill kept out of it.
+its record must be listed as crashed, both chains and all blobs must be intact, and the record must
+contain every event up to the last whole line. Calls of the interface reach the record a moment
+after they are answered; the table says how many answered calls each kill lost.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from seer.runs import Run, RunIndex
 
 PROGRAM = Path(__file__).resolve().parent.parent / "tests" / "runs" / "killed_program.py"
 LATEST = 3.0
-"""Seconds after the first tool result by which the kill comes."""
+"""The longest time from the first tool result to the kill, in seconds."""
 GATE_TOOLS = ("double", "activations")
 
 
 @dataclass(frozen=True)
 class Killed:
-    """What was left of a killed program."""
+    """The remains of a killed program."""
 
     events: int
     calls: int
     late: int
-    """Calls of the interface that were answered and are not in the calls."""
+    """Calls of the interface that were answered but not recorded."""
     size: int
     torn: bool
 
@@ -75,12 +75,12 @@ def one_kill(root: Path, moment: float, *, gate: bool) -> Killed:
 
 
 def spread(values: list[int]) -> str:
-    """The least and the most."""
+    """The smallest and the largest value."""
     return f"{min(values, default=0)} to {max(values, default=0)}"
 
 
 def main() -> int:
-    """Kill them all; the status says whether every record opened."""
+    """Kill all programs; the status says whether every record opened."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)

@@ -1,10 +1,11 @@
-"""Cuts and killed controllers over SSH, in the full counts; writes results/remote.md.
+"""Cut connections and killed controllers over SSH, in large numbers; writes results/remote.md.
 
     python benchmarks/campaign_remote.py
     python benchmarks/campaign_remote.py --cuts 20 --kills 10 --dry
 
-Cuts: callers note numbers in a served interface while every connection to the host is broken, again
-and again, at random moments. Kills: a controller gets `kill -9`; how long its machine stays.
+Cuts: callers note numbers in a served interface, while every connection to the host is broken again
+and again at random moments. Kills: a controller gets `kill -9`, and the campaign measures how long
+its machine survives.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from tests.support.sshd import SshServer
 
 LEASE = 5.0
 ROOM = 10.0
-"""Seconds beyond the lease in which a machine must be gone."""
+"""Seconds after the end of the lease within which a machine must be gone."""
 INTERFACE = '''
 log = []
 
@@ -56,7 +57,7 @@ sys.stdin.read()
 
 
 def cuts(server: SshServer, count: int, callers: int) -> list[str]:
-    """A row of figures: calls of several callers through so many cuts."""
+    """A row of figures: the calls of several callers during this many cuts."""
     with tempfile.TemporaryDirectory(prefix="seer-cuts-") as name:
         file = Path(name, "interface.py")
         file.write_text(INTERFACE)
@@ -100,7 +101,7 @@ def cuts(server: SshServer, count: int, callers: int) -> list[str]:
 
 
 def kill(server: SshServer) -> float:
-    """Seconds from a controller's death to its machine's."""
+    """Seconds from a controller's end to its machine's."""
     controller = subprocess.Popen(
         [sys.executable, "-c", CONTROLLER, str(LEASE)],
         stdin=subprocess.PIPE,
@@ -124,7 +125,7 @@ def kill(server: SshServer) -> float:
 
 
 def main() -> int:
-    """Run both campaigns; status 1 when something was lost, repeated or left running."""
+    """Run both campaigns; status 1 if a call was lost or repeated, or a machine was left."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--cuts", type=int, default=20)
     parser.add_argument("--kills", type=int, default=10)

@@ -1,13 +1,13 @@
-"""Kill controllers of rented machines, many times over: the vendor must get its machine back.
+"""Kill controllers of rented machines, many times: every rental must end.
 
     python benchmarks/campaign_rented.py                 # 10 rounds each, writes results/rented.md
     python benchmarks/campaign_rented.py --rounds 3 --dry
     python benchmarks/campaign_rented.py --contract      # every check of the contract, on both
 
-Against the loopback stand-ins for Modal (the real SDK) and RunPod (a real SSH server). Half of the
-rounds kill the controller at a random moment of a start, the others kill one whose machine runs.
-Counted is the time from the kill until the vendor has its machine back; the bar is the lease and
-ten seconds more.
+This uses the loopback stand-ins for Modal (with the real SDK) and RunPod (with a real SSH server).
+Half of the rounds kill the controller at a random moment of a start; the others kill one whose
+machine is running. The campaign measures the time from the kill until the rental ends; the bar is
+the lease plus ten seconds.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tests.support.runpod_cloud import RunPodCloud
 
 LEASE = 5.0
 LATEST = 4.0
-"""Seconds after a controller's start by which its machine runs, on a quiet computer."""
+"""Seconds after a controller's start after which its machine is running, on an idle computer."""
 _START = """
 import sys
 from seer._sync import run_sync
@@ -44,7 +44,7 @@ sys.stdin.read()
 
 
 def round_of(cloud: ModalCloud | RunPodCloud, provider: str, moment: float | None) -> float:
-    """Kill one controller; the seconds until nothing is rented any more."""
+    """Kill one controller; return the seconds until nothing is rented."""
     with tempfile.TemporaryDirectory() as state:
         controller = subprocess.Popen(
             [sys.executable, "-c", _START, provider, str(LEASE)],
@@ -79,7 +79,7 @@ def round_of(cloud: ModalCloud | RunPodCloud, provider: str, moment: float | Non
 
 
 def check_all(cloud: ModalCloud | RunPodCloud, provider: str) -> list[str]:
-    """Put a provider through every check of the contract; a row of the table."""
+    """Run every check of the contract on a provider; return a row of the table."""
     os.environ.update(cloud.environment)
     deviations = DEVIATIONS if provider == "runpod" else {}
     contract = ProviderContract(
@@ -102,7 +102,7 @@ def check_all(cloud: ModalCloud | RunPodCloud, provider: str) -> list[str]:
 
 
 def main() -> None:
-    """Run the rounds and write what came of them."""
+    """Run the rounds, and write the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--seed", type=int, default=1)

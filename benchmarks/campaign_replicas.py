@@ -1,12 +1,12 @@
-"""Copies killed at random under load, and another number of copies again and again.
+"""Copies that are killed at random under load, and scaled up and down again and again.
 
     python benchmarks/campaign_replicas.py     # 20 kills, 20 scalings; results/replicas-kills.md
     python benchmarks/campaign_replicas.py --kills 5 --scalings 4 --dry
 
-Callers call without pause, each word once. Each copy notes every word that it executes in a file of
-its own before it works on it. At the end every call must have ended once, with its result or a
-typed error; no word may have been executed twice, unless its function is idempotent; and while
-copies only come and go by scaling, no call may fail. Ends with status 1 where that does not hold.
+Callers call without pause, each word once. Each copy notes every word in a file of its own before
+it executes the call. At the end, every call must have ended once, with its result or a typed error.
+No word may have been executed twice, unless its function is idempotent. While copies only start and
+stop by scaling, no call may fail. If any of this does not hold, the status is 1.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ TYPED = {"ok", "CallLostError", "InterfaceRestartedError"}
 
 
 class Load:
-    """Callers that call without pause until they are told to stop."""
+    """Callers that call without pause until `stop`."""
 
     def __init__(self, library: Any) -> None:
         self.ended: dict[str, str] = {}
@@ -107,12 +107,12 @@ class Load:
 
 
 def executed(scoped: ScopedSandbox) -> Counter[str]:
-    """How often each word was executed, over all copies that there were."""
+    """How often each word was executed, over all copies that ever ran."""
     return Counter(scoped.exec("cat /tmp/*.ran").split())
 
 
 def kill_copies(scoped: ScopedSandbox, kills: int) -> float:
-    """Kill random copies, each time all are there; the longest time until they were again."""
+    """Kill random copies, each time all are ready; return the longest time until they are again."""
     longest = 0.0
     for _ in range(kills):
         copy = random.choice(_ready(scoped))
@@ -135,7 +135,7 @@ def _ready(scoped: ScopedSandbox) -> list[int]:
 
 
 def judge(load: Load, ran: Counter[str], allowed: set[str]) -> tuple[list[str], Counter[str]]:
-    """What does not hold, and how calls ended."""
+    """The violations, and how calls ended."""
     outcomes = Counter(load.ended.values())
     wrong: list[str] = []
     if load.twice:

@@ -1,16 +1,17 @@
-"""Agents at work for an hour, with exact books: `python benchmarks/campaign_soak.py`.
+"""Agents at work for an hour, with exact bookkeeping: `python benchmarks/campaign_soak.py`.
 
     python benchmarks/campaign_soak.py                    # an hour, writes results/soak.md
     python benchmarks/campaign_soak.py --seconds 180 --dry
 
-Eight agents run one after the other what a seed chooses: small calls, arrays both ways, streams,
-exceptions, calls that pass their deadline, streams that are left, calls beyond a budget; meanwhile
-the interface is loaded again and again, and sessions close and open. Some runs are cancelled at any
-moment. Some runs have a sandbox of their own, and are replayed at the end.
+Eight agents do run after run. A seed chooses their calls: small calls, arrays in both directions,
+streams, exceptions, calls that pass their deadline, streams that are abandoned, calls beyond a
+budget. Meanwhile, the interface is reloaded again and again, and sessions close and open. Some runs
+are cancelled at a random moment. Some runs have a sandbox of their own, and are replayed at the
+end.
 
-The books must agree, call by call: what the agents' code made, what the interface executed, what
-is in the record of the run that made it, in order, and what was charged. Memory, descriptors,
-shared memory, files and control groups must stay where they were. Any difference fails it.
+The books must agree, call by call: the calls that the agents' code made, the calls that the
+interface executed, the calls in the run's record, in order, and the charges. Memory, descriptors,
+shared memory, files and control groups must not grow. Any difference fails the campaign.
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ def scarce(tag: str) -> str:
 '''
 _STOPPED = ("CallCancelledError", "DeadlineExceededError")
 _SCARCE = 40
-"""Calls of `scarce` that all callers of one sandbox have; it runs out in the first minute."""
+"""The budget of `scarce` for all callers of one sandbox; it runs out in the first minute."""
 _CELL = """
 import json, random, time
 import numpy as np
@@ -172,7 +173,7 @@ def _soak(run, seed, calls):
 
 @dataclass
 class Books:
-    """What was counted, and what does not agree."""
+    """The counts, and the differences between them."""
 
     runs: int = 0
     cancelled: int = 0
@@ -188,11 +189,11 @@ class Books:
     executed: int = 0
     charged: int = 0
     expected: dict[str, int] = field(default_factory=dict[str, int])
-    """The calls that must have been executed once each, of the sandbox that all share: by run, the
-    numbers of its calls as bits. A text for each call would hide what the program's memory does."""
+    """The calls of the shared sandbox that must have been executed once each: by run, the numbers
+    of its calls as bits. A text per call would take memory and hide a leak of the program."""
     stopped: set[str] = field(default_factory=set[str])
-    """Those among them that were stopped after the gate had begun them. A function that is stopped
-    as it is entered has not noted its execution yet."""
+    """The calls among them that were stopped after the gate began them. A function that is stopped
+    at its entry has not noted its execution yet."""
     stopped_at_once: int = 0
     differences: list[str] = field(default_factory=list[str])
     alone: int = 0
@@ -216,7 +217,7 @@ class Books:
 
 @dataclass
 class Sandbox:
-    """A sandbox with the interface, and where its executions are noted."""
+    """A sandbox with the interface, and the file in which its executions are noted."""
 
     scoped: ScopedSandbox
     library: Any
@@ -253,7 +254,7 @@ async def sandbox(folder: Path) -> AsyncGenerator[Sandbox]:
 
 
 async def session_in(here: Sandbox, folder: Path, name: str) -> LocalSession:
-    """A session that has the interface."""
+    """A session with the interface as a library."""
     where = folder / name
     return await acreate_local_session(
         Workspace(libraries=[here.library]), workspace_dir=where, name=name
@@ -270,7 +271,7 @@ def agent_for(tag: str, seed: int, calls: int) -> Agent:
 async def one_run(
     books: Books, here: Sandbox, session: LocalSession, tag: str, seed: int, calls: int
 ) -> Run | None:
-    """One run of an agent, with its books; its record, unless something is wrong with it."""
+    """One run of an agent, with its bookkeeping; returns its record, unless something is wrong."""
     run = run_agent("soak", provider=agent_for(tag, seed, calls), session=session)
     events = [event async for event in run]
     end = events[-1]
@@ -285,7 +286,7 @@ async def one_run(
 
 
 def check_run(books: Books, record: Run, tag: str, log: list[list[str]]) -> None:
-    """Compare what an agent's code made with what is in the record of its run."""
+    """Compare the calls that an agent's code made with those in the record of its run."""
     record.verify()
     lines = [GateCall.from_json(line) for line in record.calls()]
     calls = [call for call in lines if call.arguments is not None]
@@ -325,7 +326,7 @@ def expect(books: Books, calls: list[GateCall], tags: list[str]) -> None:
 
 
 def compare_executed(books: Books, executed: Counter[str], name: str = "") -> None:
-    """Compare what the interface noted with what it must have executed."""
+    """Compare the executions that the interface noted with the expected ones."""
     expected = books.tags()
     more, less = executed - expected, expected - executed
     books.stopped_at_once += sum(tag in books.stopped for tag in less)
@@ -340,7 +341,7 @@ def compare_executed(books: Books, executed: Counter[str], name: str = "") -> No
 async def cancelled_run(
     books: Books, session: LocalSession, tag: str, seed: int, after: float
 ) -> None:
-    """A run that is cancelled after some seconds; its record has calls of its own only."""
+    """A run that is cancelled after some seconds. Its record must have only its own calls."""
     run = run_agent("soak", provider=agent_for(tag, seed, 1000), session=session)
 
     async def consume() -> None:
@@ -399,7 +400,7 @@ async def work(
 
 
 async def work_alone(books: Books, folder: Path, until: float, seed: int, most: int) -> None:
-    """Runs with a sandbox of their own, of which some, by chance, are kept to be replayed."""
+    """Runs with a sandbox of their own. A random sample of them is kept to be replayed."""
     chosen = random.Random(f"{seed}-alone")
     while time.monotonic() < until:
         name = f"alone-{books.alone}"
@@ -414,7 +415,7 @@ async def work_alone(books: Books, folder: Path, until: float, seed: int, most: 
             await asyncio.to_thread((run.folder / "soak.txt").write_text, name)
             books.kept.append(run)
             if len(books.kept) > most:
-                # The newest stays with the chance that every run before it had.
+                # Keep the newest run with the same probability as every run before it.
                 going = most if chosen.randrange(books.alone) >= most else chosen.randrange(most)
                 await asyncio.to_thread(shutil.rmtree, books.kept.pop(going).folder)
         await asyncio.to_thread(shutil.rmtree, folder / name, ignore_errors=True)
@@ -457,7 +458,7 @@ def _keys(run: Run) -> list[tuple[str, str, str, tuple[str, ...]]]:
     return [(call.key, call.outcome, call.result, call.result_buffers) for call in calls]
 
 
-# --- what must stay where it was ----------------------------------------------------------------
+# --- what must not grow --------------------------------------------------------------------------
 
 
 def processes() -> dict[int, list[str]]:
@@ -475,7 +476,7 @@ def processes() -> dict[int, list[str]]:
 
 
 def measure(home: Path, gate: int) -> dict[str, float]:
-    """One look at what this process, its machines and the interface hold."""
+    """A sample of the resources that this process, its machines and the interface hold."""
     pids = processes()
     files = sum(len(names) for part in ("state", "tmp") for _, _, names in os.walk(home / part))
     own = {f"memory of {name}, MiB": _rss(pid) for name, pid in _named(gate)}
@@ -524,18 +525,18 @@ def _fds(pid: int) -> tuple[int, int]:
 async def watch(
     samples: list[dict[str, float]], home: Path, gate: int, until: float, every: float
 ) -> None:
-    """Measure now and then."""
+    """Take a sample at intervals."""
     while time.monotonic() < until:
         await asyncio.sleep(min(every, max(0.0, until - time.monotonic())))
         samples.append(await asyncio.to_thread(measure, home, gate))
 
 
 _ROOM = {"MiB": 64.0, "descriptors": 24.0, "processes": 12.0, "files": 200.0, "control": 16.0}
-"""By how much each may differ: agents are at different points of their work at each look."""
+"""The allowed difference of each: agents are at different points of their work in each sample."""
 
 
 def trend(samples: list[dict[str, float]], books: Books) -> list[list[str]]:
-    """The first and the last third of the time next to each other."""
+    """The table's rows: the first and the last third of the time, side by side."""
     if len(samples) < 6:
         books.differ(f"only {len(samples)} looks at what is held; run it for longer")
         return []
@@ -557,7 +558,7 @@ def trend(samples: list[dict[str, float]], books: Books) -> list[list[str]]:
 
 
 async def soak(books: Books, home: Path, options: argparse.Namespace) -> list[list[str]]:
-    """Run everything; what is held at the beginning and at the end."""
+    """Run everything; return the resources that are held at the beginning and at the end."""
     folder = home / "work"
     folder.mkdir()
     samples: list[dict[str, float]] = []
@@ -593,7 +594,7 @@ async def soak(books: Books, home: Path, options: argparse.Namespace) -> list[li
 
 
 def interface_pid() -> int:
-    """The process of the only interface that is served, as this host sees it."""
+    """The host's process id of the only served interface."""
     found: list[int] = []
     for pid in processes():
         try:
@@ -608,7 +609,7 @@ def interface_pid() -> int:
 
 
 def left_over(home: Path, books: Books) -> None:
-    """Nothing may be left once everything is closed."""
+    """Check that nothing is left after everything is closed."""
     state = [path for path in (home / "state").rglob("*") if path.is_socket() or path.is_fifo()]
     machines = list((home / "state" / "seer" / "machines").glob("sb-*"))
     temporary = [path for path in (home / "tmp").glob("seer-*") if path.exists()]

@@ -1,12 +1,13 @@
-"""Sweeps of scripted agents on a Ray cluster of three nodes, with a node killed, and the sweep.
+"""Sweeps of scripted agents on a Ray cluster of three nodes; a node, then the sweep is killed.
 
     python benchmarks/campaign_sweep.py                   # 200 cells twice, writes results/sweep.md
     python benchmarks/campaign_sweep.py --cells 20 --dry
 
 Every cell is a program of its own that drives a scripted agent and keeps its record. In the first
-sweep a node is killed when two fifths of the cells are done; in the second the sweep's own process
-is, with SIGKILL, and the sweep is started again. Each time every cell must have one result and no
-more, what was done must not have run again, and the record must say what was lost and where.
+sweep, a node is killed when two fifths of the cells are done. In the second, the sweep's own
+process is killed with SIGKILL, and the sweep is started again. Each time, every cell must have
+exactly one result, finished cells must not run again, and the record must say what was lost and
+where.
 """
 
 from __future__ import annotations
@@ -49,11 +50,11 @@ asyncio.run(main())
 TOOLS = ("none", "probes", "steering", "all")
 AT_ONCE = 6
 DOOMED = 2
-"""The node that is killed."""
+"""The node to kill."""
 
 
 def matrix(cells: int) -> Matrix:
-    """So many cells, in paired seeds."""
+    """A matrix with this many cells, in paired seeds."""
     return Matrix(tools=TOOLS, seeds=cells // len(TOOLS))
 
 
@@ -146,7 +147,7 @@ def with_the_sweep_killed(folder: Path, cells: int) -> tuple[list[str], list[lis
 
 
 def rows(sweep: SweepResult, seconds: float, *, lost_to: str) -> list[list[str]]:
-    """A sweep in figures."""
+    """The table's rows for a sweep."""
     attempts = sweep.attempts
     lost = [a for a in attempts if a.outcome == "lost"]
     nodes = Counter(a.where.rpartition(":")[0] for a in attempts if a.outcome == "done")
@@ -179,7 +180,7 @@ def main() -> int:
         RayCluster(nodes=3, cpus=2) as cluster,
     ):
         os.environ.update(cluster.environment)
-        # The second first: it wants all three nodes.
+        # The second sweep runs first, because it needs all three nodes.
         second = with_the_sweep_killed(Path(name), options.cells)
         first = with_a_node_killed(Path(name), options.cells, cluster)
     page = "\n".join(

@@ -1,10 +1,10 @@
 """The decoding engine on a GPU: `python benchmarks/gpu_engine.py`.
 
-A Llama of 1.1 billion random weights writes 32 tokens after 64, in one process and through the
-gate: with the engine, with transformers' own loop (as it is without one), and with a loop written
-by hand: a static cache and one CUDA graph per step. Then steering, many samples of one prompt,
-callers that arrive over time, forward passes, and a model of 7 billion. Results go to `$OUT` where
-it is set, else to `benchmarks/results/`.
+A Llama with 1.1 billion random weights writes 32 tokens after 64, in one process and through the
+gate: with the engine, with transformers' own loop (which Seer uses without the engine), and with a
+hand-written loop that has a static cache and one CUDA graph per step. Then the benchmark measures
+steering, many samples of one prompt, callers that arrive over time, forward passes, and a model
+with 7 billion weights. Results go to `$OUT` if it is set, else to `benchmarks/results/`.
 
 `--device cpu --quick` runs all of it with a tiny model, as a check of the script.
 """
@@ -58,7 +58,7 @@ SIZES["7b"] = {
 
 
 class Plan:
-    """How much to do."""
+    """The size of the measurements."""
 
     def __init__(self, device: str, quick: bool) -> None:
         self.device = device
@@ -77,7 +77,7 @@ def prompts(count: int) -> list[list[int]]:
 
 
 def wait(plan: Plan) -> None:
-    """Until the GPU has done everything."""
+    """Wait until the GPU has finished all work."""
     import torch
 
     if plan.device == "cuda":
@@ -85,7 +85,7 @@ def wait(plan: Plan) -> None:
 
 
 def timed(plan: Plan, call: Callable[[], object], rounds: int, warm: int = 1) -> float:
-    """The median, in milliseconds."""
+    """The median time of a call, in milliseconds."""
     taken: list[float] = []
     for turn in range(rounds + warm):
         wait(plan)
@@ -101,7 +101,7 @@ def timed(plan: Plan, call: Callable[[], object], rounds: int, warm: int = 1) ->
 
 
 def hand_loop(net: Any, rows: Sequence[list[int]], plan: Plan) -> tuple[Callable[[], None], float]:
-    """A loop written by hand, greedy, for these prompts alone; and its seconds of capturing."""
+    """A hand-written greedy loop for these prompts only, and the seconds that its capture took."""
     import torch
     from transformers import StaticCache
 
@@ -198,7 +198,7 @@ class Writer:
 
 
 def in_process(net: Any, plan: Plan, found: dict[str, Any]) -> None:
-    """Everything that needs no gate."""
+    """The measurements that need no gate."""
     import torch
 
     cuda = plan.device == "cuda"
@@ -245,7 +245,7 @@ def in_process(net: Any, plan: Plan, found: dict[str, Any]) -> None:
 
 
 def failed_capture() -> str:
-    """What comes of a function that waits for the GPU in the middle; `fine` if nothing does."""
+    """The effect of a function that waits for the GPU during a capture; `fine` if there is none."""
     import torch
 
     from seer.interfaces.toolkit._graphs import Graphs
@@ -273,7 +273,7 @@ def _add(value: Any) -> None:
 
 
 def prefill_time(net: Any, rows: Sequence[list[int]], plan: Plan) -> float:
-    """Milliseconds of a plain prefill of these prompts."""
+    """The milliseconds of a plain prefill of these prompts."""
     import torch
 
     ids = torch.tensor(list(rows), device=plan.device)
@@ -369,7 +369,7 @@ def arrivals(plan: Plan, server: Server, found: dict[str, Any]) -> None:
         row = prompts(seed % 97 + 1)[-1]
         options = {"seed": seed, "max_new_tokens": new, "temperature": 1.0}
         result: Any = gates.gate.call("generate", [row], options)
-        # A record of its class, or a dict where the caller has no library.
+        # A record of its class, or a dict if the caller has no library.
         record: Any = getattr(result, "__dict__", None) or result
         return len(record["ids"]), time.monotonic()
 
@@ -499,7 +499,7 @@ def page(found: dict[str, Any], where: dict[str, str], used: dict[str, str]) -> 
 
 
 def main() -> int:
-    """Measure and write."""
+    """Measure, and write the results."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--quick", action="store_true", help="a tiny model: does it all work?")

@@ -1,13 +1,13 @@
 """Ready-made tools on a GPU, many callers at once: `python benchmarks/gpu_interfaces.py`.
 
-A Llama of 1.1 billion random weights is served with `interfaces.whitebox`, once as it is and once
-without batching. 64 processes, each a caller with a socket of its own, call `activations` (64
+A Llama with 1.1 billion random weights is served with `interfaces.whitebox`, once unchanged and
+once without batching. 64 processes, each a caller with a socket of its own, call `activations` (64
 tokens) and `generate` (32 tokens). The bar: the gain over one-at-a-time serving is at least half
-the gain that a batched loop written by hand shows in the same run. Then one activation of 120 MB
-goes from the GPU to a numpy array in a caller: at most twice a pinned copy plus a memcpy.
+the gain of a hand-written batched loop in the same run. Then one activation of 120 MB goes from the
+GPU to a numpy array in a caller. The bar is twice the time of a pinned copy plus a memcpy.
 
-`--device cpu --quick` runs all of it with a tiny model, as a check of the script. No jails: this is
-about batching and copies.
+`--device cpu --quick` runs all of it with a tiny model, as a check of the script. There are no
+jails, because this measures batching and copies.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ PARTS = ("throughput", "transfer", "library")
 
 
 class Plan:
-    """How much to do."""
+    """The size of the measurements."""
 
     def __init__(self, device: str, quick: bool) -> None:
         self.device = device
@@ -98,7 +98,7 @@ class Server:
         http(self.folder / "control.sock", "GET", "/v1/ready", timeout=300)
 
     def close(self) -> None:
-        """End it."""
+        """End the server."""
         self._process.send_signal(signal.SIGTERM)
         self._process.wait(timeout=30)
 
@@ -140,7 +140,7 @@ def worker(path: str) -> int:
 
 
 def _digest(result: Any) -> Any:
-    """What the parent checks of a result."""
+    """The parts of a result that the parent checks."""
     if isinstance(result, list):
         result = result[0]
     if hasattr(result, "shape"):
@@ -150,7 +150,7 @@ def _digest(result: Any) -> Any:
 
 
 class Callers:
-    """Processes that call, one socket each."""
+    """Caller processes, each with a socket of its own."""
 
     def __init__(self, sockets: Sequence[Path]) -> None:
         self._workers = [
@@ -169,7 +169,7 @@ class Callers:
     def run(
         self, function: str, calls: Sequence[tuple[list[Any], dict[str, Any]]], count: int
     ) -> tuple[float, list[Any]]:
-        """Every caller makes its call `count` times; calls per second in all, and what came."""
+        """Let every caller make its call `count` times; total calls per second, and the results."""
         at = time.monotonic() + 0.3
         for one, (args, kwargs) in zip(self._workers, calls, strict=False):
             assert one.stdin is not None
@@ -184,7 +184,7 @@ class Callers:
         return len(found) * count / span, [f["seen"] for f in found]
 
     def close(self) -> None:
-        """End them."""
+        """End the processes."""
         for one in self._workers:
             assert one.stdin is not None
             one.stdin.close()
@@ -196,7 +196,7 @@ class Callers:
 
 
 def by_hand(model: Any, prompts: Sequence[list[int]], plan: Plan) -> dict[str, float]:
-    """Seconds that a loop written by hand takes for one batch, of one prompt and of all."""
+    """Seconds that a hand-written loop takes for a batch of one prompt, and of all."""
     import torch
 
     def wait() -> None:
@@ -294,7 +294,7 @@ def transfer(plan: Plan, path: Path, width: int) -> dict[str, float]:
 def throughput(
     plan: Plan, batched: Server, single: Server, prompts: list[list[int]]
 ) -> dict[str, Any]:
-    """Calls per second, served in batches and one at a time, and how far results agree."""
+    """Calls per second, served in batches and one at a time, and how well the results agree."""
     found: dict[str, Any] = {}
     calls: dict[str, tuple[list[Any], dict[str, Any], int, int]] = {
         "activations": ([plan.layer], {}, plan.rounds * 6, 4),
@@ -314,7 +314,7 @@ def throughput(
             rate, seen = callers.run(name, together, max(1, rounds // 3))
             rates.append(rate)
         callers.close()
-        # Alone, also in that nobody else is connected.
+        # Alone: no other caller is even connected.
         callers = Callers(batched.sockets[:1])
         callers.run(name, together[:1], 2)
         lone, _ = callers.run(name, together[:1], 10 if name == "activations" else 2)
@@ -343,7 +343,7 @@ def _alone(name: str, number: int) -> dict[str, Any]:
 
 
 def _agreement(together: list[Any], alone: list[Any]) -> str:
-    """How far results of a batch and of single calls agree."""
+    """How well the results of a batch and of single calls agree."""
     if isinstance(together[0][0], list):
         pairs = [
             (a, b)
@@ -363,7 +363,7 @@ def _agreement(together: list[Any], alone: list[Any]) -> str:
 
 
 def measure(plan: Plan, folder: Path, parts: Sequence[str]) -> dict[str, Any]:
-    """What was asked for, as data; each part is printed as soon as it is known."""
+    """The requested measurements, as data; each part is printed when it is known."""
     from seer import interfaces
 
     model = build(plan.size, plan.device)

@@ -1,1 +1,1 @@
-"""How fast a call through the gate is, next to other ways to call a Python function elsewhere."""
+"""Compares calls through the gate with other ways to call a Python function in another process."""

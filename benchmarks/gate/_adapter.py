@@ -1,4 +1,4 @@
-"""What a contestant is: the one shape that Seer, the peers and the floors are measured through.
+"""The interface of a contestant, through which Seer, the peers and the floors are measured.
 
 A contestant has two sides.
 
@@ -23,16 +23,16 @@ Rules for a client module:
 
 - Importing it imports whatever library it needs but opens nothing: for the row with 64 clients the
   probe imports the module once, forks 64 times and calls `connect` in every child.
-- `connect` may be called before the server listens. It then raises `OSError` (any subclass, or
-  a library's own error) at once or within a second; the probe tries again until a deadline.
+- `connect` may be called before the server listens. It then raises an error (an `OSError`, or the
+  library's own) at once or within a second; the probe tries again until a deadline.
 - Every call waits for its answer and returns a plain value that the probe checks.
 
-Seer's own contestants stand in `ours.py` as `CONTESTANTS: tuple[type[Contestant], ...]`: `ours`
+Seer's own contestants are in `ours.py` as `CONTESTANTS: tuple[type[Contestant], ...]`: `ours`
 (all works, called from a jail), `ours_recorded` (the same with a record, `small` in turns with
 `ours`) and `ours_mcp` (`expose_as="mcp"`; only `small`; its client module is
 `benchmarks.gate.peers.mcp_client`, whose address is JSON with `command`, `args` and `env`, run
-outside a jail as an agent's own process is). `run.py` takes them from there; the bars know them by
-these names.
+outside a jail, like an agent's own process). `run.py` imports them; the bars refer to them by these
+names.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 Kind = Literal["ours", "peer", "floor"]
 
 Work = Literal["small", "pinned", "fan", "floats", "take", "drop", "keep", "fail", "start"]
-"""A row of the table.
+"""A kind of measurement.
 
 - `small`: one client, `small(x)`, p50; processes run where the kernel puts them.
 - `pinned`: the same with server and client on one core (what a call costs in CPU).
@@ -109,23 +109,23 @@ class Client(Protocol):
 
 
 class Contestant(ABC):
-    """The server side of one contestant. Life: prepare, (serve, stop)*, close."""
+    """The server side of one contestant. Its life is: prepare, (serve, stop)*, close."""
 
     name: str
     """Key in the JSON results."""
     title: str
-    """What the table shows."""
+    """The label in the table."""
     kind: Kind
     validates: bool = False
     """Whether arguments are checked against declared types before the function runs."""
     lacks: Mapping[str, str] = {}
-    """Works it cannot do, each with the reason that the table's cell shows."""
+    """The works that it cannot do, each with the reason that the table's cell shows."""
     note: str = ""
-    """How it was set up, for the table's foot."""
+    """How it was set up, for the notes below the table."""
     suspend: ClassVar[bool] = False
-    """Stop all its processes while another is measured (for those that are never idle)."""
+    """Whether to stop its processes while another is measured, because they are never idle."""
     slow_start: ClassVar[bool] = False
-    """Measure its start once only."""
+    """Whether to measure its start only once."""
 
     def __init__(self, folder: Path) -> None:
         """Take an empty folder (its path is short enough for sockets) for files and sockets."""
@@ -142,7 +142,7 @@ class Contestant(ABC):
     @property
     @abstractmethod
     def address(self) -> str:
-        """What `connect` gets in the client process. Valid after `serve()`."""
+        """The argument of `connect` in the client process. Valid after `serve()`."""
 
     @abstractmethod
     def probe(self) -> Probe:
@@ -167,10 +167,10 @@ class Contestant(ABC):
         return
 
     def first_answer(self) -> float:
-        """Seconds from the call of `serve()` to the first answer of `small`, then stop again.
+        """Seconds from the call of `serve()` to the first answer of `small`. Then stop again.
 
-        Here the client process is running and has imported its library before the clock starts.
-        Override it where a client can only be made after serving.
+        The client process runs and has imported its library before the clock starts. Override this
+        for a contestant whose client can only be made after serving.
         """
         with self.probe() as probe:
             begin = time.monotonic_ns()

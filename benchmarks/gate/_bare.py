@@ -1,4 +1,4 @@
-"""Floors that are no servers: one memcpy, a bare jail, a bare interpreter."""
+"""Floors without a server: one memcpy, a bare jail, a bare interpreter."""
 
 from __future__ import annotations
 

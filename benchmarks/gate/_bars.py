@@ -1,4 +1,4 @@
-"""The bars that Seer's gate is held to, and whether a run's results meet them."""
+"""The bars for Seer's gate, and whether a run's results meet them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Verdict:
 
     @property
     def met(self) -> bool:
-        """Whether it holds. What was not measured does not."""
+        """Whether the bar is met. A bar without a measurement is not met."""
         if self.ratio is None:
             return False
         return self.ratio <= self.limit if self.at_most else self.ratio >= self.limit
@@ -53,13 +53,13 @@ def judge(results: Results) -> list[Verdict]:
 def in_turns(
     results: Results, one: tuple[str, str], other: tuple[str, str], what: str = ""
 ) -> float | None:
-    """One contestant's work over another's, in pairs of turns that were taken one after the other.
+    """The ratio of one contestant's time to another's, over pairs of successive turns.
 
     Args:
-        results: What was measured.
+        results: The measurements.
         one: Contestant and work.
-        other: The same for what it is compared with.
-        what: Which value of the turns: "" for the medians, "_mean" for the means.
+        other: The contestant and work to compare with.
+        what: The value of the turns to compare: "" for medians, "_mean" for means.
 
     Returns:
         The median of the pairs' ratios; None if the two did not take turns.
@@ -100,7 +100,7 @@ def _bars(results: Results) -> Iterator[Verdict]:
             if theirs is None:
                 continue
             text = f"ahead of {results[name].title}"
-            # Ours over theirs for times, the other way round for rates: below 1 is ahead.
+            # Ours over theirs for times, theirs over ours for rates: a ratio below 1 is ahead.
             top, bottom = (theirs, ours(work)) if more_is_better else (ours(work), theirs)
             yield bar(work, text, top=top, bottom=bottom, limit=1.0)
             ratio = in_turns(results, (OURS, work), (name, work))
@@ -139,7 +139,7 @@ def _bars(results: Results) -> Iterator[Verdict]:
         limit=4,
         at_most=False,
     )
-    # Ahead of the others; of ZeroMQ, which checks nothing, a fifth less is enough.
+    # Ahead of the others. Against ZeroMQ, which checks nothing, a fifth fewer calls are enough.
     yield from ahead("fan", [name for name in peers if name != "zeromq"], more_is_better=True)
     yield bar(
         "fan",

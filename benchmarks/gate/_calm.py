@@ -1,8 +1,8 @@
-"""Waiting for the machine to be calm: what others run on it would be measured as well.
+"""Waits until the machine is idle, because other programs disturb the measurements.
 
-Others meet every contestant alike only on average. Where one round falls into a busy minute, what
-is starved then is the thread that has the most to do. So each turn begins when the cores are idle,
-or when the patience for the whole run is used up; how busy it was is told with the results.
+Other load affects all contestants alike only on average. In a busy minute, a single round suffers,
+and the thread with the most work suffers most. So each turn begins when the cores are idle, or when
+the patience for the whole run is used up. The results say how busy the machine was.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 _LOOK_S = 0.25
 _CALM = 0.08
-"""Busy share of all cores up to which a machine counts as calm: the servers that wait use some."""
+"""The busy share of all cores below which a machine counts as calm; waiting servers use some."""
 
 
 class Calm:
@@ -24,12 +24,12 @@ class Calm:
         """The share of the cores that was in use when each turn began."""
 
     def told(self) -> str:
-        """How busy it was, in words."""
+        """How busy the machine was, in words."""
         calm = sum(share <= _CALM for share in self.busy)
         return f"{calm} of {len(self.busy)} turns began on a calm machine"
 
     def wait(self) -> None:
-        """Return when the machine is calm, or when there is no patience left."""
+        """Return when the machine is calm, or when the patience is used up."""
         while True:
             share = _busy_share()
             if share <= _CALM or self.patience <= 0:

@@ -1,5 +1,5 @@
 # pyright: basic
-# The libraries used here carry no types.
+# The libraries used here have no type hints.
 """The small-call row as a bar chart: `python -m benchmarks.gate._chart gate.json gate.png`.
 
 Runs in the peers' environment, which has matplotlib.
@@ -20,7 +20,7 @@ _COLOURS = {"ours": "#c2410c", "floor": "#94a3b8", "peer": "#1e3a5f"}
 
 
 def main(source: Path, target: Path) -> None:
-    """Draw the file's contestants, fastest at the top."""
+    """Draw the contestants of the file, with the fastest at the top."""
     contestants = json.loads(source.read_text())["contestants"]
     rows = sorted(
         (row["medians"]["small"], row["title"], row["kind"])

@@ -1,4 +1,4 @@
-"""The peers' virtual environment, apart from the project's; made again when pins change."""
+"""The peers' virtual environment, separate from the project's; made again when pins change."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def packages() -> list[str]:
 
 
 def ensure_environment() -> None:
-    """Make the environment unless it is there with just these pins.
+    """Make the environment, unless it exists with exactly these pins.
 
     Raises:
-        SystemExit: pip could not install a pin; its own message stands above.
+        SystemExit: pip could not install a pin, and has printed why.
     """
     folder = BENCH_PYTHON.parents[1]
     stamp = folder / "requirements.sha256"
@@ -39,5 +39,5 @@ def ensure_environment() -> None:
         if subprocess.run(install, check=False).returncode != 0:
             raise SystemExit(f"could not install {REQUIREMENTS.name}; see pip's message above")
         stamp.write_text(wanted)
-    # In a jail the sources are read-only: without compiled files every start would compile.
+    # In a jail, the sources are read-only, so without compiled files every start would compile.
     compileall.compile_dir(Path(__file__).parent, quiet=2)

@@ -1,4 +1,4 @@
-"""Floors: the least a design could cost. Described here; servers and clients are in `floors/`."""
+"""Floors: the lowest possible cost of a design. Servers and clients are in `floors/`."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Floor(Contestant):
 
 
 class Least(Floor):
-    """What the gate cannot do without."""
+    """The minimal work that the gate cannot avoid."""
 
     name = "least"
     title = "floor: same least work, jailed"
@@ -81,7 +81,7 @@ class Least(Floor):
 
 
 class Loop(Floor):
-    """The best known shape for many callers."""
+    """The best known design for many callers."""
 
     name = "loop"
     title = "floor: event-loop echo, jailed"
@@ -92,7 +92,7 @@ class Loop(Floor):
 
 
 class Raw(Floor):
-    """A socket and nothing else."""
+    """Only a socket."""
 
     name = "raw"
     title = "floor: raw Unix-socket echo + msgpack"

@@ -1,8 +1,8 @@
 """The jails of the floors.
 
-`launch` gives the very jail that a session gets (namespaces, unprivileged user, system-call
-filter), so that a floor pays what a jailed caller pays before the gate does anything.
-`bare_argv` is the plainest jail that still isolates: the yardstick for starting.
+`launch` makes the same jail that a session gets (namespaces, unprivileged user, system-call
+filter), so that a floor includes a jailed caller's costs outside the gate. `bare_argv` is the
+simplest jail that still isolates, the reference for starting.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from seer.isolation import Mount, Policy, choose
 from seer.isolation.backends._base import Launch
 
 SHARED = "/run/bench"
-"""Where the folder that both jails share is bound; sockets lie in it."""
+"""The path of the folder that both jails share, which has the sockets."""
 _PYTHON = "/opt/python"
 _SITE = "/opt/site"
 _SOURCE = "/opt/bench"
 _USER = 59999
 
 PYTHON = f"{_PYTHON}/bin/python{sys.version_info.major}.{sys.version_info.minor}"
-"""The interpreter as seen in the jail."""
+"""The interpreter's path in the jail."""
 
 
 def launch(command: list[str], *, shared: Path) -> Launch:
     """Prepare to run `command` in a jail with the host's folder `shared` writable at `SHARED`."""
     if os.geteuid() == 0:
         os.chown(shared, _USER, _USER)
-        shared.chmod(0o755)  # bwrap enters it before it has become that user
+        shared.chmod(0o755)  # bwrap enters it before it switches to the unprivileged user
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     site = BENCH_PYTHON.parents[1] / "lib" / version / "site-packages"
     mounts = [

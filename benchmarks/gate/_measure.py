@@ -1,7 +1,7 @@
-"""The run itself: start everything, then go round and round, one contestant after the other.
+"""The run itself: starts everything, then measures rounds, one contestant after the other.
 
-All servers stay up and idle while one is measured (those that are never idle are stopped by
-signal), so a slow or a noisy minute of the machine meets everybody alike.
+All servers stay up and idle while one is measured (a signal stops those that are never idle). So a
+slow or noisy minute of the machine affects all contestants alike.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class Plan:
     start_rounds: int = 5
     seconds: float = 0.4
     turn_seconds: float = 0.06
-    """Of small calls in turns: the machine's own speed changes within a second."""
+    """For small calls in turns; short, because the machine's speed changes within a second."""
     fan_seconds: float = 1.0
     array_seconds: float = 1.2
     array_warm: int = 12
     patience: float = 120.0
-    """Seconds to wait in all for the machine to be calm."""
+    """Total seconds to wait for the machine to be calm."""
 
 
 QUICK = Plan(
@@ -73,7 +73,7 @@ class Stand:
         self.contestant = contestant
         self.row = row
         contestant.prepare()
-        # Forks from a process that never connected: many libraries do not survive a fork.
+        # Fork from a process that never connected, because many libraries do not survive a fork.
         begin = time.monotonic_ns()
         contestant.serve()
         self.one: Probe = contestant.probe()
@@ -101,7 +101,7 @@ class Stand:
             self.row.gaps[work] = _reason(error)
 
     def calls(self, plan: Plan) -> None:
-        """One round of everything but arrays and starting."""
+        """One round of everything except arrays and starting."""
         self._signal(signal.SIGCONT)
         for work in ("small", "floats", "take", "fail"):
             self._try(work, lambda work=work: self._calls(work, work, plan))
@@ -110,7 +110,7 @@ class Stand:
         self._signal(signal.SIGSTOP)
 
     def turn(self, work: str, plan: Plan) -> None:
-        """One work once more, in turns with another: for what two differ by little."""
+        """One more turn of a work, for contestants that differ by little."""
         self._signal(signal.SIGCONT)
         name = f"{work}_turns"
         if work in ("small", "fail"):
@@ -152,7 +152,7 @@ class Stand:
 
     def _array(self, work: str, name: str, plan: Plan) -> None:
         if work == "keep":
-            # A new caller: what earlier rounds left in a caller's pool must not help.
+            # A new caller, so that the pool of an earlier round's caller does not help.
             self.contestant.connect(self.one, timeout=_CONNECT_S)
         command = {"do": "array", "nbytes": ARRAY_BYTES, "keep": work == "keep"}
         amount = {"warm": plan.array_warm, "seconds": plan.array_seconds}
@@ -171,7 +171,7 @@ class Stand:
 
 
 def set_up(contestant: Contestant, row: Row) -> Stand | None:
-    """Start a contestant; one that cannot start has its reason in every cell, the others go on."""
+    """Start a contestant. If it cannot start, all its cells show the reason; the others go on."""
     try:
         return Stand(contestant, row)
     except Exception as error:
@@ -183,7 +183,7 @@ def set_up(contestant: Contestant, row: Row) -> Stand | None:
 
 
 def _reason(error: Exception) -> str:
-    # Results name no path of the machine they were made on.
+    # Results contain no path of the machine.
     text = re.sub(r"(?:/[\w.@+-]+){2,}", "<path>", str(error)).strip()
     return f"failed: {type(error).__name__}: {text[:200]}"
 
@@ -262,7 +262,7 @@ def _take_turns(
     plan: Plan,
     times: int = _TURNS,
 ) -> None:
-    """Measure those that differ by little right after each other, some times over."""
+    """Measure contestants that differ by little directly after each other, several times."""
     alike = [stand for stand in stands if stand.contestant.name in names]
     if len(alike) < len(names):
         return

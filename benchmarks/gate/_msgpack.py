@@ -1,5 +1,5 @@
 # pyright: basic
-"""msgpack with types: the library itself carries none. Runs in the peers' environment."""
+"""msgpack with type hints, which the library does not have. Runs in the peers' environment."""
 
 from __future__ import annotations
 

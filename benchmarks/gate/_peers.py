@@ -1,8 +1,8 @@
-"""Peers: other ways to call a Python function in another process, each set up at its best.
+"""Peers: other ways to call a Python function in another process, each in its best set-up.
 
-A peer is two small modules, `peers/<name>_server` and `peers/<name>_client`, that run in the
-environment of `benchmarks/requirements.txt`. This module only describes them: it imports no peer's
-library. Where a library offers a Unix socket it gets one.
+A peer consists of two small modules, `peers/<name>_server` and `peers/<name>_client`, which run in
+the environment of `benchmarks/requirements.txt`. This module only describes them; it imports no
+peer's library. A library that supports Unix sockets uses one.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Peer(Contestant):
 
 
 class Plain(Peer):
-    """The design that first comes to mind."""
+    """The obvious design."""
 
     name = "plain"
     title = "plain design: http.server + requests + JSON"
@@ -75,7 +75,7 @@ class Plain(Peer):
 
     @property
     def address(self) -> str:
-        # http.server and requests speak TCP only; the server writes the port it was given.
+        # http.server and requests support only TCP; the server writes its port to the file.
         return str(self.folder / "port")
 
     def stop(self) -> None:
@@ -141,7 +141,7 @@ class Ray(Peer):
     slow_start = True
 
     def env(self) -> dict[str, str]:
-        """A cluster asks for a token: this one's is made here and never leaves the folder."""
+        """A cluster needs a token. This one is made here, and never leaves the folder."""
         token = self.folder / "token"
         if not token.exists():
             token.touch(mode=0o600)
@@ -151,7 +151,7 @@ class Ray(Peer):
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(token),
             "RAY_USAGE_STATS_ENABLED": "0",
-            # Its processes are stopped for minutes while others are measured.
+            # Ray's processes are stopped for minutes while others are measured.
             "RAY_health_check_timeout_ms": "600000",
             "RAY_health_check_period_ms": "600000",
         }

@@ -1,8 +1,8 @@
-"""The client process of every contestant: it calls, checks the answers and keeps the time.
+"""The client process of every contestant: it calls, checks the answers and measures the time.
 
-Run as `python _probe.py MODULE`. Commands come as JSON lines on standard input, answers leave as
-JSON lines on standard output; whatever a library prints goes to standard error instead. It needs
-the standard library only (and numpy, once arrays are asked for), so that it runs in any jail.
+Run as `python _probe.py MODULE`. It reads commands as JSON lines from standard input, and writes
+answers as JSON lines to standard output; the output of libraries goes to standard error. It needs
+only the standard library (and numpy for arrays), so that it runs in any jail.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def quantiles(samples: list[int]) -> dict[str, float]:
 
 
 def connect(module: ModuleType, address: str, timeout: float) -> Client:
-    """Connect and get one answer, trying again until `timeout` seconds are over."""
+    """Connect and get one answer; try again until `timeout` seconds have passed."""
     end = time.monotonic() + timeout
     while True:
         client: Client | None = None
@@ -133,9 +133,10 @@ def run_calls(client: Client, command: dict[str, Any]) -> dict[str, float]:
 
 
 def run_array(client: Client, command: dict[str, Any]) -> dict[str, float]:
-    """Fetch the array again and again for `seconds`, after at most `warm` times.
+    """Fetch the array again and again for `seconds`, after at most `warm` warm-up calls.
 
-    Times the call, and the call with one read of everything. Slow contestants get fewer calls.
+    This times the call, and the call with one read of the whole array. Slow contestants get fewer
+    calls.
     """
     import numpy as np
 
@@ -205,7 +206,7 @@ def _child(module: ModuleType, command: dict[str, Any], pipes: tuple[int, int, i
     for i in range(5):
         one(i)
     os.write(ready, b"r")
-    os.read(go, 1)  # returns, at end of file, when the parent lets everybody go
+    os.read(go, 1)  # returns at end of file, when the parent starts all children
     reports: list[dict[str, Any]] = []
     arguments = (client, float(command["seconds"]), reports)
     others = [
@@ -224,7 +225,7 @@ def _child(module: ModuleType, command: dict[str, Any], pipes: tuple[int, int, i
 
 
 def run_fan(module: ModuleType, command: dict[str, Any]) -> dict[str, float]:
-    """Fork `clients` processes that all call `small` for `seconds`; add up what they did."""
+    """Fork `clients` processes that all call `small` for `seconds`; add up their calls."""
     ready_r, ready_w = os.pipe()
     go_r, go_w = os.pipe()
     children: dict[int, int] = {}
@@ -286,7 +287,7 @@ def _collect(children: dict[int, int], end: float) -> list[dict[str, Any]]:
 
 
 def main(name: str) -> None:
-    """Answer commands until standard input ends or says stop."""
+    """Answer commands until standard input ends or a command stops the probe."""
     answers: TextIO = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     module = importlib.import_module(name)
@@ -307,7 +308,7 @@ def main(name: str) -> None:
                 client = connect(module, command["address"], command["timeout"])
                 answer({"answered_ns": time.monotonic_ns()})
             elif what == "fan":
-                # A library whose clients cannot be forked brings its own way.
+                # A library whose clients cannot be forked has its own `fan`.
                 fan = getattr(module, "fan", None)
                 answer(fan(command) if fan is not None else run_fan(module, command))
             elif what == "stop":

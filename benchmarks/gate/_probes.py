@@ -1,4 +1,4 @@
-"""Probes as the benchmark's own process sees them: spawn, ask, pin, end."""
+"""The benchmark's side of probes: spawn them, send commands, pin them to cores, end them."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ BENCH_PYTHON = ROOT / ".venv-bench" / "bin" / "python"
 
 
 class ProbeError(RuntimeError):
-    """A client process gave an error, no answer, or ended."""
+    """A client process reported an error, did not answer, or ended."""
 
 
 def probe_argv(python: str, module: str) -> list[str]:
-    """Command that runs a probe with `module` as the client; needs the repository's root (or what
-    stands for it in a jail) in PYTHONPATH."""
+    """Command that runs a probe with `module` as the client. PYTHONPATH must contain the
+    repository's root, or its path in the jail."""
     return [python, "-m", "benchmarks.gate._probe", module]
 
 
 def bench_env() -> dict[str, str]:
-    """Environment of processes outside jails: nothing of the caller's but the path."""
+    """Environment of processes outside jails: only PATH comes from the caller."""
     return {
         "PATH": os.environ.get("PATH", os.defpath),
         "HOME": os.environ.get("HOME", "/tmp"),
@@ -46,7 +46,7 @@ def bench_env() -> dict[str, str]:
 
 
 def tree(roots: Iterable[int]) -> list[int]:
-    """All processes in the trees under `roots`, these included."""
+    """The processes `roots`, and all their descendants."""
     parents: dict[int, int] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -71,14 +71,14 @@ def set_affinity(pids: Iterable[int], cores: set[int]) -> None:
 
 
 def send_signal(pids: Iterable[int], number: signal.Signals) -> None:
-    """Signal processes, some of which may be gone."""
+    """Signal processes. Some of them may be gone."""
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, number)
 
 
 def end(process: subprocess.Popen[Any], *, grace: float = 3.0) -> None:
-    """End a process and everything below it, and wait until all of it is gone."""
+    """End a process and all its descendants, and wait until they are gone."""
     below = [pid for pid in tree([process.pid]) if pid != process.pid]
     watched: list[int] = []
     for pid in below:
@@ -110,7 +110,10 @@ class Probe:
         log: Path,
         pass_fds: Sequence[int] = (),
     ) -> None:
-        """Start it and wait until its client module is imported; standard error goes to `log`."""
+        """Start the process, and wait until it has imported its client module.
+
+        Standard error goes to `log`.
+        """
         with log.open("ab") as errors:
             self.process = subprocess.Popen(
                 list(command),
@@ -132,7 +135,7 @@ class Probe:
         """Send one command and wait for its answer.
 
         Raises:
-            ProbeError: the command failed, or no answer came in time.
+            ProbeError: The command failed, or no answer came in time.
         """
         assert self.process.stdin is not None
         try:
@@ -159,11 +162,11 @@ class Probe:
         return answer
 
     def pids(self) -> list[int]:
-        """The client's processes (its jail's among them)."""
+        """The client's processes, including those of its jail."""
         return tree([self.process.pid])
 
     def close(self) -> None:
-        """End it."""
+        """End the process."""
         if self.process.stdin is not None:
             with suppress(BrokenPipeError):
                 self.process.stdin.close()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Context:
-    """Where, with what and how long it was measured."""
+    """The conditions of the measurement."""
 
     where: Mapping[str, str]
     packages: Mapping[str, str]
@@ -83,7 +83,7 @@ def _verdicts(results: Results) -> str:
 
 
 def _recording(results: Results) -> list[str]:
-    """What the median does not show: the record's lines are made later, many at a time."""
+    """A note on a cost that the median hides: the record's lines are made later, in batches."""
     mean = in_turns(results, (OURS_RECORDED, "small"), (OURS, "small"), "_mean")
     if mean is None:
         return []
@@ -95,7 +95,7 @@ def _recording(results: Results) -> list[str]:
 
 
 def _floor_ratios(results: Results) -> str:
-    """Everybody over the floor of each column, which is what the eye looks for."""
+    """A table of each contestant's ratio to the floor of each column."""
     floors = {"small": "least", "pinned": "least", "fan": "loop", "floats": "least"}
     floors |= {"take": "least", "fail": "least", "drop": "memcpy"}
     keep = results["memcpy"].get("drop") if "memcpy" in results else None
@@ -155,7 +155,7 @@ def page(results: Results, context: Context) -> str:
 
 
 def data(results: Results, context: Context) -> dict[str, Any]:
-    """The same as data: microseconds, or calls per second for `fan`."""
+    """The page's content as data: microseconds, or calls per second for `fan`."""
     return {
         "machine": dict(context.where),
         "packages": dict(context.packages),

@@ -1,4 +1,4 @@
-"""What a run found: values by contestant and work, one per round, and reasons for gaps."""
+"""A run's results: values by contestant and work, one per round, and reasons for gaps."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Row:
         return median(values) if values else None
 
     def add(self, work: str, value: float, tail: float | None = None) -> None:
-        """Note one round."""
+        """Add the value of one round."""
         self.values.setdefault(work, []).append(value)
         if tail is not None:
             self.tails.setdefault(work, []).append(tail)
@@ -57,4 +57,4 @@ class Row:
 
 
 Results = dict[str, Row]
-"""Contestant's name -> its row; `memcpy`, `python` and `jail` are floors that are no servers."""
+"""Contestant's name -> its row; `memcpy`, `python` and `jail` are floors without a server."""

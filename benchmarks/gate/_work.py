@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def small(x: int) -> int:
-    """Do next to nothing."""
+    """Do almost nothing."""
     return x + 1
 
 
@@ -26,12 +26,12 @@ def _numbers(n: int) -> list[float]:
 
 
 def floats(n: int) -> list[float]:
-    """Return a list that exists already, so that only the transport is measured."""
+    """Return an existing list, so that only the transport is measured."""
     return _numbers(n)
 
 
 def take(values: list[float]) -> float:
-    """Look at the end of what came, so that all of it was decoded."""
+    """Return the last value, so that the whole list must be decoded."""
     return values[-1]
 
 
@@ -43,7 +43,7 @@ def _array(nbytes: int) -> FloatArray:
 
 
 def array(nbytes: int, stamp: int) -> FloatArray:
-    """Return an array that exists already, changed in each call so that no answer can be reused."""
+    """Return an existing array. Each call changes it, so that no answer can be reused."""
     result = _array(nbytes)
     result[0] = stamp
     return result

@@ -1,9 +1,9 @@
 """A GPU's tensors through the gate, on a machine with one: `python benchmarks/gate/gpu.py`.
 
-Serves an interface that returns a 120 MB float32 activation from the GPU, and measures the time
-until its caller has it as a numpy array, against a copy into pinned memory plus one memcpy. Checks
-that what comes is right, that a CUDA error which spoils the process ends it with that reason, and
-that GPU time is counted. No jails: this is about the copies.
+This serves an interface that returns a 120 MB float32 activation from the GPU, and measures the
+time until the caller has it as a numpy array, against a copy into pinned memory plus one memcpy. It
+checks that the values are right, that a CUDA error that breaks the process ends it with that
+reason, and that GPU time is counted. There are no jails, because this measures copies.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 if __name__ == "__main__":
     sys.path[0] = str(ROOT)
     sys.path.insert(1, str(ROOT / "src"))
-    os.environ["PYTHONPATH"] = f"{ROOT}/src:{ROOT}"  # for the server it starts
+    os.environ["PYTHONPATH"] = f"{ROOT}/src:{ROOT}"  # for the server that this starts
 
 SOURCE = """
     import torch

@@ -1,4 +1,4 @@
-"""Seer's own contestants: the gate, with server and callers in the jails that they really have."""
+"""Seer's own contestants: the gate, with server and callers in their real jails."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PYTHON = f"{_PYTHON}/bin/python{sys.version_info.major}.{sys.version_info.minor}
 
 
 class Ours(Contestant):
-    """The gate as a jailed session calls it: shipped copies on both sides, one caller's socket."""
+    """The gate as a jailed session uses it: shipped code on both sides, and one caller's socket."""
 
     name = "ours"
     title = "Seer's gate, jailed"
@@ -38,7 +38,7 @@ class Ours(Contestant):
     )
 
     record = ""
-    """Where calls are recorded, in the server's jail; empty for not at all."""
+    """The path for recorded calls in the server's jail; empty for no record."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -53,7 +53,7 @@ class Ours(Contestant):
                 path = target / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(source, path)
-            # As a bundle is made once per version, its byte code is there from then on.
+            # A bundle is made once per version, so later starts find its byte code.
             compiled = [sys.executable, "-m", "compileall", "-q", str(target)]
             subprocess.run(compiled, check=True)
         self._shared.mkdir(exist_ok=True)
@@ -130,7 +130,7 @@ _SMALL_ONLY = {work: "measured for small calls only" for work in WORKS if work !
 
 
 class OursRecorded(Ours):
-    """The same with every call written down, for what that costs."""
+    """The gate with a record of every call, to measure its cost."""
 
     name = "ours_recorded"
     title = "Seer's gate, jailed, recording"
@@ -140,7 +140,7 @@ class OursRecorded(Ours):
 
 
 class OursMcp(Contestant):
-    """`expose_as="mcp"`: a scoped sandbox, its tools through the door that agents get."""
+    """`expose_as="mcp"`: the tools of a scoped sandbox, through the MCP server that agents use."""
 
     name = "ours_mcp"
     title = "Seer, exposed as MCP tools, stdio"
@@ -178,7 +178,7 @@ class OursMcp(Contestant):
         return Probe(argv, env=bench_env(), log=self.folder / "client.log")
 
     def pids(self) -> list[int]:
-        """The whole tree: what stands between agent and gate runs in this very process."""
+        """This process and its descendants, because this process connects agent and gate."""
         return [os.getpid()]
 
     def stop(self) -> None:

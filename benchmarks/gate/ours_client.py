@@ -1,4 +1,4 @@
-"""Client of Seer's own contestant: the copy of the gate's client that agents' jails have."""
+"""Client of Seer's own contestant: the gate's client that is copied into agents' jails."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class OurClient:
     """Calls through the gate as a generated library does."""
 
     def __init__(self, address: str) -> None:
-        """Connect at once, so that a server that is not there is noticed here."""
+        """Connect at once, so that a missing server raises here."""
         self._gate: Any = _connect("work", f"path:{address}")
         self._gate.health()
 

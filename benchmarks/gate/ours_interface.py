@@ -7,7 +7,7 @@ from benchmarks.gate import _work
 
 @expose  # noqa: F821 (injected)
 def small(x: int) -> int:
-    """Do next to nothing."""
+    """Do almost nothing."""
     return _work.small(x)
 
 
@@ -19,12 +19,12 @@ def floats(n: int) -> list[float]:
 
 @expose  # noqa: F821 (injected)
 def take(values: list[float]) -> float:
-    """Look at the end of what came."""
+    """Return the last value."""
     return _work.take(values)
 
 
 @expose  # noqa: F821 (injected)
-def array(nbytes: int, stamp: int):  # numpy shall be imported only where arrays are asked for
+def array(nbytes: int, stamp: int):  # only this function imports numpy
     """Return an array that exists already."""
     return _work.array(nbytes, stamp)
 

@@ -1,7 +1,8 @@
 """Measure calls through the gate against peers and floors: `python benchmarks/gate/run.py`.
 
-Makes the peers' environment if it is not there. A full run writes `benchmarks/results/gate.*`;
-one with `--quick` or `--only` writes to `outputs/gate-quick` and is no result.
+This makes the peers' environment if it does not exist. A full run writes
+`benchmarks/results/gate.*`. A run with `--quick` or `--only` writes to `outputs/gate-quick`, and
+does not count as a result.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[0] = str(ROOT)  # the script's own folder would shadow nothing good
+sys.path[0] = str(ROOT)  # replaces the script's own folder, whose modules would shadow others
 
 from benchmarks._common import RESULTS, machine, versions, write_results  # noqa: E402
 from benchmarks.gate._adapter import Contestant  # noqa: E402
@@ -30,7 +31,7 @@ from benchmarks.gate._report import Context, data, page  # noqa: E402
 
 
 def contestants() -> list[type[Contestant]]:
-    """Seer's own first, then floors, then peers."""
+    """All contestants: Seer's own, then floors, then peers."""
     found: list[type[Contestant]] = []
     if importlib.util.find_spec("benchmarks.gate.ours") is not None:
         found += importlib.import_module("benchmarks.gate.ours").CONTESTANTS
@@ -57,7 +58,7 @@ def _chosen(only: str | None) -> list[type[Contestant]]:
 
 
 def main() -> int:
-    """Run, write, print the verdicts; 1 when a bar is not met in a full run."""
+    """Run, write the results, print the verdicts; 1 if a full run misses a bar."""
     arguments = _arguments()
     chosen = _chosen(arguments.only)
     if arguments.list:

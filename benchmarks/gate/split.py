@@ -1,8 +1,8 @@
 """Where the time of a small call goes: `python benchmarks/gate/split.py [rounds]`.
 
-Pairs of processes over a Unix socket pair, each one step away from the next: bytes only, then JSON,
-then a hand-over to a worker thread, then other ways to wait. Every pair is measured with its
-processes wherever the kernel puts them, on one core, and on two. No results file: it explains the
+This measures pairs of processes over a Unix socket pair. Each pair adds one step: bytes only, then
+JSON, then a hand-over to a worker thread, then other ways to wait. Every pair is measured on the
+cores that the kernel chooses, on one core, and on two. It writes no results file; it explains the
 floors, see `floor-notes.md`.
 """
 
@@ -50,7 +50,7 @@ def inline_server(sock: socket.socket) -> None:
 
 
 def spinning_server(sock: socket.socket) -> None:
-    """The same, trying for a while before it waits for the next request."""
+    """Like `inline_server`, but it polls for a while before it waits for the next request."""
     sock.setblocking(False)
     while data := _spin(sock):
         sock.send(_answer(json.loads(data)))
@@ -71,7 +71,7 @@ def hop_server(sock: socket.socket) -> None:
 
 
 def spinning_hop_server(sock: socket.socket) -> None:
-    """The same, the worker looking at the queue for a while before it waits."""
+    """Like `hop_server`, but the worker polls the queue for a while before it waits."""
     jobs: SimpleQueue[Any] = SimpleQueue()
 
     def take() -> Any:
@@ -91,7 +91,7 @@ def spinning_hop_server(sock: socket.socket) -> None:
 
 
 def back_server(sock: socket.socket) -> None:
-    """Hand-over both ways: the worker's answer is sent by the thread that reads."""
+    """Hand over in both directions: the thread that reads also sends the worker's answer."""
     jobs: SimpleQueue[Any] = SimpleQueue()
     done: SimpleQueue[bytes] = SimpleQueue()
     wake = os.eventfd(0)
@@ -150,7 +150,7 @@ def json_client(sock: socket.socket) -> Call:
 
 
 def spinning_client(sock: socket.socket) -> Call:
-    """The same, trying for a while before it waits."""
+    """Like `json_client`, but it polls for a while before it waits."""
     sock.setblocking(False)
 
     def call() -> object:
@@ -189,7 +189,7 @@ class Pair:
         self.found: dict[str, list[float]] = {"free": [], "one core": [], "two cores": []}
 
     def measure(self, name: str, server: set[int], client: set[int]) -> None:
-        """One median, in microseconds, with both sides held to the given cores."""
+        """Add one median, in microseconds, with both sides pinned to the given cores."""
         for task in Path(f"/proc/{self.pid}/task").iterdir():
             os.sched_setaffinity(int(task.name), server)
         os.sched_setaffinity(0, client)

@@ -25,7 +25,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Call what was asked for; an exception crosses as type, message and traceback."""
+    """Call the requested function; an exception is sent as type, message and traceback."""
     try:
         return {"r": FUNCTIONS[request["f"]](*request["a"])}
     except Exception as error:
@@ -41,7 +41,7 @@ def listen(address: str) -> socket.socket:
 
 
 def receive(sock: socket.socket) -> bytes | None:
-    """One message, or None at the end of the stream. At most one is under way at a time."""
+    """One message, or None at the end of the stream. At most one message is in flight."""
     data = sock.recv(CHUNK)
     if not data:
         return None
@@ -98,7 +98,7 @@ class WireClient:
         self._call("fail", message)
 
     def array(self, nbytes: int, stamp: int) -> Any:
-        """Arrays have another floor."""
+        """Not supported: arrays have another floor."""
         raise TypeError(f"no array of {nbytes} bytes here (stamp {stamp})")
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Server of the same-least-work floor: decode in the connection's thread, call in one worker."""
+"""Server of the minimal-work floor: decode in the connection's thread, call in one worker."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _read(sock: socket.socket, jobs: SimpleQueue[_Job]) -> None:
 
 
 def main(address: str) -> None:
-    """Serve for ever."""
+    """Serve forever."""
     jobs: SimpleQueue[_Job] = SimpleQueue()
     threading.Thread(target=_work, args=(jobs,), daemon=True).start()
     listener = listen(address)

@@ -16,7 +16,7 @@ _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def main(address: str) -> None:
-    """Serve for ever. Sockets stay blocking: a caller sends its message whole."""
+    """Serve forever. Sockets stay blocking, because a caller sends each message as a whole."""
     listener = listen(address)
     poll = select.epoll()
     poll.register(listener, select.EPOLLIN)

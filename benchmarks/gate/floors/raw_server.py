@@ -21,7 +21,7 @@ def _serve(sock: socket.socket) -> None:
 
 
 def main(address: str) -> None:
-    """Serve for ever."""
+    """Serve forever."""
     listener = listen(address)
     while True:
         sock, _ = listener.accept()

@@ -1,5 +1,5 @@
 # pyright: basic
-# The libraries used here carry no types.
+# The libraries used here have no type hints.
 """Protobuf messages for gRPC, declared in Python so that no compiler is needed.
 
 message Number { int64 value = 1; }
@@ -28,7 +28,7 @@ _MESSAGES: dict[str, list[tuple[str, int, int]]] = {
 }
 PACKAGE = "seer_bench"
 OPTIONS = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
-"""The default limit is 4 MB; the array has 120."""
+"""The default limit is 4 MB, but the array has 120 MB."""
 
 
 def _build() -> dict[str, Any]:

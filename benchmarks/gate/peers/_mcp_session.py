@@ -1,7 +1,7 @@
-"""A blocking face for an MCP client: the session lives in one task, calls run on its loop.
+"""A blocking wrapper of an MCP client: the session lives in one task, and calls run on its loop.
 
-The loop runs in the calling thread and only during calls, so no thread hop is added to what is
-measured.
+The loop runs in the calling thread and only during calls, so the measurement contains no thread
+hop.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class McpSession:
     """See `Client`."""
 
     def __init__(self, open_client: Callable[[], AbstractAsyncContextManager[Any]], call: Call):
-        """Take what makes a client, and an async function that calls a tool and gives its value."""
+        """Take a client factory, and an async function that calls a tool and returns its value."""
         self._loop = asyncio.new_event_loop()
         self._open = open_client
         self._tool = call
@@ -33,7 +33,7 @@ class McpSession:
         self._client = self._loop.run_until_complete(opened)
 
     async def _hold(self, opened: asyncio.Future[Any]) -> None:
-        # Entered and left in one task, as the SDK's cancel scopes demand.
+        # Entered and left in one task, as the SDK's cancel scopes require.
         try:
             async with self._open() as client:
                 opened.set_result(client)
@@ -63,11 +63,11 @@ class McpSession:
         self._call("fail", {"message": message})
 
     def array(self, nbytes: int, stamp: int) -> Any:
-        """JSON has no arrays."""
+        """Not supported: JSON has no binary arrays."""
         raise TypeError(f"no array of {nbytes} bytes here (stamp {stamp})")
 
     def fan(self, command: dict[str, Any]) -> dict[str, float]:
-        """Keep `clients` calls under way in this one session for `seconds`."""
+        """Keep `clients` calls in flight in this one session for `seconds`."""
         return self._loop.run_until_complete(self._fan(command))
 
     async def _fan(self, command: dict[str, Any]) -> dict[str, float]:

@@ -66,7 +66,7 @@ def take(body: Take) -> float:
 
 @app.post("/array")
 def array(body: Array) -> Response:
-    """See `_work`; raw bytes, the fastest that HTTP gives."""
+    """See `_work`. Raw bytes are the fastest form over HTTP."""
     content = _work.array(body.nbytes, body.stamp).tobytes()
     return Response(content, media_type="application/octet-stream")
 
@@ -79,7 +79,7 @@ def fail(body: Fail) -> None:
 
 @app.exception_handler(ValueError)
 def on_error(request: Request, error: ValueError) -> JSONResponse:
-    """Send what was raised, as a gate would."""
+    """Send the raised error, as a gate would."""
     text = "".join(traceback.format_exception(error))
     return JSONResponse({"error": str(error), "traceback": text}, status_code=500)
 

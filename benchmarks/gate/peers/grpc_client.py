@@ -1,5 +1,5 @@
 # pyright: basic
-# The libraries used here carry no types.
+# The libraries used here have no type hints.
 """gRPC's blocking client."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ class GrpcClient:
     """See `Client`."""
 
     def __init__(self, address: str) -> None:
-        # Before the server listens a channel would wait a second until it tries again.
+        # If the server does not listen yet, a channel waits a second before it tries again.
         retry = [("grpc.initial_reconnect_backoff_ms", 10), ("grpc.min_reconnect_backoff_ms", 10)]
         self._channel = grpc.insecure_channel(address, options=[*m.OPTIONS, *retry])
         grpc.channel_ready_future(self._channel).result(timeout=60)

@@ -1,5 +1,5 @@
 # pyright: basic
-# The libraries used here carry no types.
+# The libraries used here have no type hints.
 """gRPC with a thread pool."""
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _BEHAVIOURS = {"small": _small, "floats": _floats, "take": _take, "array": _arra
 
 
 def main(address: str) -> None:
-    """Serve for ever."""
+    """Serve forever."""
     handlers = {
         name: grpc.unary_unary_rpc_method_handler(
             _BEHAVIOURS[name],

@@ -1,4 +1,4 @@
-"""Client of the plain design: `requests.post`, as one writes it without thinking."""
+"""Client of the plain design: `requests.post` in its simplest form."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class PlainClient:
         self._call("fail", {"message": message})
 
     def array(self, nbytes: int, stamp: int) -> Any:
-        """JSON has no arrays."""
+        """Not supported: JSON has no binary arrays."""
         raise TypeError(f"no array of {nbytes} bytes here (stamp {stamp})")
 
     def close(self) -> None:

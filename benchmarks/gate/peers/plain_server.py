@@ -41,7 +41,7 @@ class _Server(ThreadingHTTPServer):
 
 
 def main(address: str) -> None:
-    """Serve for ever; write the port to the file `address`."""
+    """Serve forever; write the port to the file `address`."""
     server = _Server(("127.0.0.1", 0), _Handler)
     partial = Path(address + ".part")
     partial.write_text(str(server.server_port))

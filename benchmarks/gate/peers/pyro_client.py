@@ -1,5 +1,5 @@
 # pyright: basic
-# The libraries used here carry no types.
+# The libraries used here have no type hints.
 """Pyro5's proxy."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # pyright: basic
-# The libraries used here carry no types.
+# The libraries used here have no type hints.
 """Pyro5: an exposed object in a daemon on a Unix socket."""
 
 from __future__ import annotations
@@ -34,9 +34,11 @@ class Work:
 
 
 def main(address: str) -> None:
-    """Serve for ever at `./u:PATH`."""
+    """Serve forever at `./u:PATH`."""
     config: Any = Pyro5.config
-    config.SERVERTYPE = "multiplex"  # a thread pool ends at 80 and convoys on the GIL
+    config.SERVERTYPE = (
+        "multiplex"  # a thread pool stops at 80 threads, which contend for the GIL
+    )
     config.SERIALIZER = "msgpack"
     daemon = Pyro5.api.Daemon(unixsocket=address.removeprefix("./u:"))
     daemon.register(Work(), "work")

@@ -1,5 +1,5 @@
 # pyright: basic
-# The libraries used here carry no types.
+# The libraries used here have no type hints.
 """Ray: a driver that calls the named actor."""
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 import ray
 
 THREADS_PER_PROCESS = 16
-"""A driver takes seconds to start and hundreds of megabytes: 64 clients are 4 drivers."""
+"""A driver takes seconds and hundreds of megabytes to start, so 64 clients share 4 drivers."""
 
 
 class RayClient:

@@ -1,5 +1,5 @@
 # pyright: basic
-# The libraries used here carry no types.
+# The libraries used here have no type hints.
 """Ray: a local cluster with one named actor; writes the cluster's address to a file."""
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Work:
 
 
 def main(address: str) -> None:
-    """Serve until told to end."""
+    """Serve until a signal ends the process."""
     done = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: done.set())
     context: Any = ray.init(

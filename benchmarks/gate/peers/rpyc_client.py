@@ -1,5 +1,5 @@
 # pyright: basic
-# The libraries used here carry no types.
+# The libraries used here have no type hints.
 """RPyC's blocking client."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # pyright: basic
-# The libraries used here carry no types.
+# The libraries used here have no type hints.
 """RPyC: a service in a threaded server on a Unix socket."""
 
 from __future__ import annotations

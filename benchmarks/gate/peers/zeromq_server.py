@@ -24,7 +24,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 def main(address: str) -> None:
-    """Serve for ever."""
+    """Serve forever."""
     sock = zmq.Context().socket(zmq.REP)
     sock.bind(address)
     while True:
@@ -36,8 +36,8 @@ def main(address: str) -> None:
             sock.send(pack(reply))
             continue
         if name == "array":
-            # The array changes with the next call: the frame must be gone before it comes, which
-            # request and reply in turn ensure for one client. So no copy is needed here.
+            # The next call changes the array, so the frame must be sent before that call. One
+            # client's requests and replies alternate, so this holds without a copy.
             sock.send_multipart([pack({"r": None}), result], copy=False)
         else:
             sock.send(pack({"r": result}))
