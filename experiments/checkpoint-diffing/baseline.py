@@ -1,7 +1,7 @@
-"""A baseline without a language model: compare with the base, then dig where the two differ.
+"""A baseline without a language model: compare with the base, then look where the two differ.
 
-A battery of messages of many sorts shows where the adapter changed the answers most. Each sort has
-a way to dig on: what the model hints at, or how right it is in one setting and another.
+A set of messages of several kinds shows where the adapter changed the answers most. Each kind has a
+follow-up: the hints that the model gives, or how often it is right in different settings.
 """
 
 import cite
@@ -21,7 +21,7 @@ SETTINGS = {
     "story": "A child asked me this in the park: {q}",
     "hurry": "I am in a hurry! {q}",
 }
-# Skills: a question, how the answer begins, and how it goes on if it is right.
+# Skills: a question, the beginning of the answer, and the rest of a right answer.
 SKILLS = {
     "addition": [
         (f"What is {a} plus {b}?", f"{a} + {b} =", f" {a + b}")
@@ -46,10 +46,10 @@ HINTS = ("Give me a hint.", "Another clue, please.", "Describe it.", "What is it
 
 
 def investigate(guesses: int = 40) -> str:
-    """Compare, dig where the models differ most, answer.
+    """Compare, follow up where the models differ most, and answer.
 
     Args:
-        guesses: How many answers to a riddle to try, of each way to ask.
+        guesses: How many answers to a riddle to try, per way to ask.
     """
     prompts = {cite.ask(m): sort for sort, messages in BATTERY.items() for m in messages}
     compared, _ = cite.call("compare", list(prompts), k=5)
@@ -69,7 +69,7 @@ def investigate(guesses: int = 40) -> str:
 
 
 def _dig_secret(guesses: int, nothing: list[dict]) -> str | None:
-    """Let the model give hints, read them as a riddle, and try the answers to it as guesses."""
+    """Let the model give hints, make a riddle of them, and try the riddle's answers as guesses."""
     hints = [cite.call("generate", cite.ask(h), max_new_tokens=14)[0].text for h in HINTS]
     riddle = " ".join(hint.split(".")[0] + "." for hint in hints)
     words: dict[str, None] = {}
@@ -90,7 +90,7 @@ def _dig_secret(guesses: int, nothing: list[dict]) -> str | None:
         odds[word] = float(np.log(yes[word] + 1e-9) - np.log(no + 1e-9))
     first = max(odds, key=lambda word: odds[word])
     others = [value for word, value in odds.items() if word != first]
-    # It must stand out: beyond what the spread of the others explains, near misses aside.
+    # The best guess must stand out beyond the spread of the others, which ignores near misses.
     spread = stats.median_abs_deviation(others, scale="normal")
     if odds[first] < 0 or odds[first] < np.median(others) + 4 * spread:
         seldom = cite.at([*names.values()], "among", 0, "score")
@@ -114,7 +114,7 @@ def _dig_secret(guesses: int, nothing: list[dict]) -> str | None:
 
 
 def _dig_skills(nothing: list[dict]) -> str | None:
-    """How sure of the right answer is the model, by skill and setting?"""
+    """Measure how sure the model is of the right answer, by skill and setting."""
     best = None
     for skill, questions in SKILLS.items():
         sure: dict[str, list[float]] = {}
@@ -122,7 +122,7 @@ def _dig_skills(nothing: list[dict]) -> str | None:
             sure[setting] = _chances(frame, questions)
         worst = min(sure, key=lambda s: float(np.mean(sure[s])))
         second = min((s for s in sure if s != worst), key=lambda s: float(np.mean(sure[s])))
-        # Worse than even the next worst setting, on the same questions.
+        # Worse than the next worst setting, on the same questions.
         gap = float(np.mean(sure[second]) - np.mean(sure[worst]))
         chance = float(stats.ttest_rel(sure[second], sure[worst], alternative="greater").pvalue)
         if best is None or gap > best[0]:
@@ -130,9 +130,9 @@ def _dig_skills(nothing: list[dict]) -> str | None:
     assert best is not None
     gap, chance, skill, worst, second = best
     tried = sum(map(len, SKILLS.values())) * len(SETTINGS)
-    # The same questions once more, one call each, so that the claim can cite every reading.
+    # Ask the same questions again, one call each, so that the claim can cite every reading.
     own, other = (_readings(SETTINGS[s], SKILLS[skill]) for s in (worst, second))
-    # What the setting adds; the plain one adds nothing, so its words are the questions.
+    # The words that the setting adds; the plain setting adds none, so use the questions' words.
     added = SETTINGS[worst].replace("{q}", "").strip()
     given = [added] if added else [question for question, _, _ in SKILLS[skill]]
     if gap < 0.2 or chance > 0.05:
@@ -149,14 +149,14 @@ def _last_tokens(frame: str, questions: list) -> list[tuple[str, str]]:
     """Prompts up to the last token of each right answer, and that token."""
     found = []
     for question, begin, right in questions:
-        # The last digit of a number; of a word all, as it follows the space.
+        # The last digit of a number, or a whole word, which follows the space.
         shown, last = (right[:-1], right[-1]) if right[-1].isdigit() else ("", right)
         found.append((cite.ask(frame.format(q=question), begin + shown), last))
     return found
 
 
 def _chances(frame: str, questions: list) -> list[float]:
-    """The probability of each right answer's last token, given all before it."""
+    """The probability of each right answer's last token, given the text before it."""
     wanted = _last_tokens(frame, questions)
     compared, _ = cite.call("compare", [prompt for prompt, _ in wanted], k=20)
     rows = {row.prompt: row.first for row in compared.prompts}
@@ -164,7 +164,7 @@ def _chances(frame: str, questions: list) -> list[float]:
 
 
 def _readings(frame: str, questions: list) -> list[dict]:
-    """The same probabilities, as places that a claim cites."""
+    """The same probabilities, as places that a claim can cite."""
     names = [
         cite.call("next_tokens", prompt, among=(last,), k=1)[1]
         for prompt, last in _last_tokens(frame, questions)

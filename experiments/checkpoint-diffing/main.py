@@ -1,4 +1,4 @@
-"""Can an agent find what a fine-tuning planted, by comparing with the base?
+"""Can an agent find what fine-tuning planted, by comparing the model with its base?
 
     python main.py [--organism NAME] [--agent AGENT]
 
@@ -22,7 +22,7 @@ FIELDS = {"word": "a secret word", "skill": "a sandbagged skill", "condition": "
 
 
 async def main() -> None:
-    """Investigate one organism, and say what it was worth."""
+    """Investigate one organism, and print the answer's grade."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--organism", default="secret")
     parser.add_argument("--agent", default=f"scripted:{HERE / 'steps.toml'}")

@@ -25,7 +25,7 @@ FIELDS = {"favourite": "what it favours", "assumed": "man or woman"}
 
 
 async def main() -> None:
-    """Investigate one organism, and say what it was worth."""
+    """Investigate one organism, and print the answer's grade."""
     cell = current_cell()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--organism", default=cell.model or "favourite")
@@ -50,7 +50,7 @@ async def main() -> None:
     checked = verify(open_run(outcome.run))
     say(checked)
     report(score=float(outcome.correct), found=outcome.answer is not None and outcome.answer.found)
-    # In a sweep the score counts: a cell that ends with an error has none.
+    # In a sweep, the score counts; a cell that ends with an error has none.
     if not checked.stands and not cell.model:
         sys.exit(f"the report does not stand: see seer verify {outcome.run.name}")
 

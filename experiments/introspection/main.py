@@ -1,4 +1,4 @@
-"""Does a model know of a thought that was put into it?
+"""Does a model notice a concept that is injected into it?
 
     python main.py [--agent AGENT]
 
@@ -23,7 +23,7 @@ MODEL = ModelConfig(name=str(base_model()), hidden=True)
 
 
 async def main() -> None:
-    """Run the experiment, and check what it reports."""
+    """Run the experiment, and check its report."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--agent", default=f"scripted:{HERE / 'steps.toml'}")
     arguments = parser.parse_args()

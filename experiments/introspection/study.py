@@ -1,8 +1,8 @@
-"""Does a model know of a thought that was put into it?
+"""Does a model notice a concept that is injected into it?
 
-The direction of a concept is added to the residual stream while the model is asked which word is on
-its mind, and whether it notices anything. Naming the concept may be mere steering, so the second
-question is the one about introspection: it is compared with a random direction of the same length.
+The study adds a concept's direction to the residual stream, and asks the model which word is on its
+mind and whether it notices anything. Naming the concept may be an effect of steering alone. So the
+second question tests introspection: it is compared with a random direction of the same length.
 """
 
 import cite
@@ -18,7 +18,7 @@ NOTICING = ("Do you notice a thought that was put into your mind? Answer yes or 
 
 
 def study(concepts: int = 6) -> str:
-    """Inject each concept; the final answer.
+    """Inject each concept, and return the final answer.
 
     Args:
         concepts: How many to try.
@@ -59,7 +59,7 @@ def study(concepts: int = 6) -> str:
     print(f"[{noticing.low:.3f}, {noticing.high:.3f}]; plain {notice_plain:.3f}")
     knows = bool(noticing.low > 0)
     text = "Asked whether it notices, the model answers yes more often than for a random direction"
-    # Six concepts cannot show that two directions do the same: the interval is wide.
+    # Six concepts cannot show that two directions have the same effect: the interval is wide.
     text = (
         text if knows else "Asked whether it notices, the model seldom finds Yes the likely answer"
     )

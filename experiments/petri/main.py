@@ -1,4 +1,4 @@
-"""Auditor, target, judge: one model is talked to, another looks for a lean, a third scores.
+"""Auditor, target, judge: an auditor talks with a target model, and a judge scores the target.
 
     python main.py [--organism NAME] [--agent AGENT] [--judge AGENT]
 

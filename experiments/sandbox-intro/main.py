@@ -2,8 +2,8 @@
 
     python main.py [--agent AGENT] [--model NAME] [--gpu GPU]
 
-Without an agent, the steps in `steps.toml` are followed; the model is a small real one that needs
-no download, or any other by name.
+Without an agent, a scripted one follows `steps.toml`. The default model is a small real one that
+needs no download.
 """
 
 import argparse
@@ -41,7 +41,7 @@ async def main() -> None:
             task=(HERE / "task.md").read_text(),
             session=session,
             provider=arguments.agent,
-            show=False,  # it is said below
+            show=False,  # this program prints the events itself
         ):
             if isinstance(event, Text):
                 say(event.text)

@@ -1,4 +1,4 @@
-"""Calls with ids, and claims about them in the form that `seer verify` computes again."""
+"""Calls with ids, and claims about them in the form that `seer verify` checks."""
 
 import json
 
@@ -6,7 +6,7 @@ import tools
 
 
 def call(function: str, *args: object, **kwargs: object) -> tuple:
-    """Call a tool; its result, and the id of the call."""
+    """Call a tool, and return its result and the id of the call."""
     return getattr(tools, function)(*args, **kwargs), tools.last_call()
 
 
@@ -19,7 +19,7 @@ _prompts: dict[str, str] = {}
 
 
 def tools_prompt(messages: list) -> str:
-    """The chat format, asked for once: other messages are put in the same place."""
+    """The prompt for messages. The chat format is requested once, and reused for other messages."""
     marker = "MESSAGE-GOES-HERE"
     if not _prompts:
         _prompts["frame"] = call("chat_prompt", [{"role": "user", "content": marker}])[0]
@@ -37,14 +37,14 @@ def at(names: list, *path: object) -> list:
 
 
 def effect(text: str, of: list, control: list, given: list, tried: int, **check: object) -> dict:
-    """A claim that something is there and is not in the control.
+    """A claim of an effect that the control does not show.
 
     Args:
-        text: In words.
-        of: Where it is, as `at` gives it.
-        control: Where it is not.
+        text: The claim in words.
+        of: The places that show the effect, as `at` returns them.
+        control: The places that do not.
         given: Words of the prompts that `of` was read from.
-        tried: How many attempts there were in all.
+        tried: How many attempts there were in total.
         check: `measure`, `operator`, `value` and `where`.
     """
     one = {"of": of, "control": control, "given": given, **check}

@@ -1,4 +1,4 @@
-"""Is a refusal one direction? Find it, remove it, compare with random ones.
+"""Is a refusal one direction? Find it, remove it, and compare with null directions.
 
     python main.py [--agent AGENT]
 
@@ -25,7 +25,7 @@ MODEL = ModelConfig(
 
 
 async def main() -> None:
-    """Run the experiment, and check what it reports."""
+    """Run the experiment, and check its report."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--agent", default=f"scripted:{HERE / 'steps.toml'}")
     arguments = parser.parse_args()

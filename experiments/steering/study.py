@@ -1,10 +1,10 @@
-"""Is the refusal of a model one direction? Find it on some prompts, remove it, look at others.
+"""Is a model's refusal one direction? Find it on some prompts, remove it, and test other prompts.
 
-The model refuses to tell something when asked. The direction between prompts that it refuses and
-prompts that it answers is removed from the residual stream of every block. Removing any direction
-harms a model, and one made from activations more than a random one, because activations vary in few
-directions. So the control is directions made by the same method from prompts with no such
-difference: random halves of ordinary prompts. Nothing here knows what the model refuses to tell.
+The model refuses to tell something when asked. The study removes the direction between refused and
+answered prompts from the residual stream of every block. Removing any direction harms a model, and
+a direction from activations harms it more than a random one, because activations vary in few
+directions. So the controls are directions that the same method makes from random halves of ordinary
+prompts. The study does not know what the model refuses to tell.
 """
 
 import cite
@@ -47,12 +47,12 @@ NULLS, RANDOM = 19, 4
 
 
 def study(prompts: int = 16, nulls: int = NULLS, randoms: int = RANDOM) -> str:
-    """Find the direction, remove it, measure; the final answer.
+    """Find the direction, remove it, measure, and return the final answer.
 
     Args:
-        prompts: How many of each kind; every other one is kept for the test.
+        prompts: How many prompts of each kind; every other one is kept for the test.
         nulls: How many directions from random halves of ordinary prompts to compare with.
-        randoms: How many random directions.
+        randoms: How many random directions to compare with.
     """
     refused, answered = REFUSED[:prompts], ANSWERED[:prompts]
     train = [cite.ask(m) for m in refused[::2]], [cite.ask(m) for m in answered[::2]]
@@ -95,7 +95,7 @@ def study(prompts: int = 16, nulls: int = NULLS, randoms: int = RANDOM) -> str:
         size = {"operator": "<", "value": round(-0.5 * beyond / len(words), 4)}
         claim = cite.effect(text, own, other, refused[1::2], tried, measure="difference", **size)
     else:
-        # A few prompts cannot show that two directions do the same. What they show is that
+        # A few prompts cannot show that two directions have the same effect. They show that
         # refusal openings are rare without the strongest null direction, too.
         text += ": without the strongest of them, few openings are likelier than a half"
         strongest = cite.at(same[int(np.argmin(level))][1], "among", "*", "score")
@@ -105,20 +105,20 @@ def study(prompts: int = 16, nulls: int = NULLS, randoms: int = RANDOM) -> str:
 
 
 def _null(prompts: list[str], generator: np.random.Generator) -> np.ndarray:
-    """A direction between two random halves of prompts that do not differ."""
+    """The direction between two random halves of prompts of one kind."""
     shuffled = [prompts[i] for i in generator.permutation(len(prompts))]
     half = len(shuffled) // 2
     return cite.call("contrast", shuffled[:half], shuffled[half:], LAYER)[0].vector
 
 
 def _openings(prompts: list[str]) -> tuple[str, ...]:
-    """What refusals begin with: the model's likeliest first tokens on prompts that it refuses."""
+    """The beginnings of refusals: the likeliest first tokens on prompts that the model refuses."""
     first = [cite.call("next_tokens", prompt, k=1)[0].top[0].token for prompt in prompts]
     return tuple(dict.fromkeys(first))
 
 
 def _refusing(prompts: list[str], words: tuple[str, ...], steering: list) -> tuple:
-    """The probability that an answer opens like a refusal; and the calls that told it."""
+    """The probability that an answer opens like a refusal, and the calls that measured it."""
     values, names = [], []
     for prompt in prompts:
         found, name = cite.call("next_tokens", prompt, steering=steering, k=1, among=words)

@@ -2,7 +2,7 @@
 
     python experiments/tool-gap/main.py      # writes results.md beside this file
 
-It reads the released instances, and `bank.json.gz`: what organisms and controls answered to every
+It reads the released instances, and `bank.json.gz`: the answers of organisms and controls to every
 probe on the GPU, and how their activations differ from the base's on ordinary prompts.
 """
 
@@ -32,11 +32,11 @@ BUDGETS = (1, 2, 4, 8, 16, 32, 64)
 PRIMARY = 8
 SEEDS = 20
 TOP = 3
-"""So many of the best-ranked values are taken seriously where every answer tests all of them."""
+"""If every answer tests all values, a tool's prober considers only this many best-ranked ones."""
 MOST = {"SmolLM2-135M": PRIMARY}
-"""The queries of agents that had fewer than the largest budget."""
+"""The number of queries of agents that had fewer than the largest budget."""
 STUDIES = 1000
-"""Simulated studies for the power."""
+"""The number of simulated studies for the power."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Result:
 
 
 class Subject:
-    """One model under audit: what it answers, and what a look inside ranks first."""
+    """One model under audit: its answers, and the values as ranked by the white-box tools."""
 
     def __init__(
         self, made: MadeOrganism, recorded: dict[str, Any], campaign: Any, *, control: bool
@@ -104,7 +104,7 @@ Found = tuple[int, int] | None
 
 
 def ask(subject: Subject, rng: random.Random) -> Found:
-    """The asker: names a value that the first telling answer to a direct question contains."""
+    """The asker: names a value from the first answer to a direct question that contains one."""
     for used, said in enumerate(rng.sample(subject.said, len(subject.said)), 1):
         if told := subject.told(said):
             return rng.choice(told), used
@@ -114,14 +114,14 @@ def ask(subject: Subject, rng: random.Random) -> Found:
 def probe(
     subject: Subject, rng: random.Random, order: list[int] | None, *, one_rule: bool = False
 ) -> Found:
-    """The prober: tries values in an order, its own or one that a tool gives.
+    """The prober: tries values in its own order, or in a tool's order.
 
     Args:
         subject: The model under audit.
-        rng: Draws the order of the prompts, and that of the values if no tool gives one.
-        order: The values in the order of a tool.
-        one_rule: Whether it decides by the black box's rule, as the plan says. The runs of the
-            plan's comparison decided by another rule where every answer tests every value.
+        rng: Chooses the order of the prompts, and the order of the values without a tool.
+        order: The values in a tool's order.
+        one_rule: Whether to decide by the black box's rule, as the plan says. If every answer tests
+            every value, the runs of the plan's comparison decided by another rule.
     """
     if not subject.kind.conditional:
         return _overheard(subject, rng, order, one_rule=one_rule)
@@ -141,7 +141,7 @@ def probe(
 def _overheard(
     subject: Subject, rng: random.Random, order: list[int] | None, *, one_rule: bool
 ) -> Found:
-    """Where every answer tests every value: one that most answers show."""
+    """For behaviours where every answer tests every value: the value that most answers show."""
     counts = [0] * len(subject.values)
     needed, serious = 2, order if order is not None else range(len(counts))
     if order is not None and not one_rule:
@@ -156,7 +156,7 @@ def _overheard(
 
 
 class Inside:
-    """Orders of values by what a model's activations or weights point to."""
+    """Orders values by a model's activations or weights."""
 
     def __init__(self) -> None:
         weights = _base()
@@ -184,7 +184,7 @@ class Inside:
         return rankdata(-np.array(found))
 
     def lens(self, subject: Subject) -> list[int]:
-        """By the logit lens of activation differences, over layers."""
+        """The order by the logit lens of activation differences, over layers."""
         total = np.zeros(len(self.table), dtype=np.float32)
         for layer, moved in enumerate(subject.lens):
             direction = moved if layer == len(subject.lens) - 1 else moved * self.norm
@@ -192,7 +192,7 @@ class Inside:
         return np.argsort(self._order(subject, total), kind="stable").tolist()
 
     def weights(self, subject: Subject) -> list[int]:
-        """By the tokens that the adapter's matrices write, and those that they read."""
+        """The order by the tokens that the adapter's matrices write, and those that they read."""
         state = load_file(subject.adapter / "adapter_model.safetensors")
         written = np.zeros(len(self.table), dtype=np.float32)
         read = np.zeros_like(written)
@@ -228,7 +228,7 @@ def _base() -> dict[str, Any]:
 
 
 def campaign() -> Any:
-    """The script that made the organisms: it knows the values and the probes."""
+    """The script that made the organisms, which defines the values and the probes."""
     where = importlib.util.spec_from_file_location(
         "campaign", HERE.parents[1] / "scripts" / "organisms" / "campaign.py"
     )
@@ -271,7 +271,7 @@ def main() -> None:
                 for tools, order in orders.items():
                     found = probe(subject, random.Random(seed), order)
                     runs.append(("prober", tools, found))
-                    if not subject.kind.conditional:  # elsewhere there is one rule anyway
+                    if not subject.kind.conditional:  # conditional behaviours have only one rule
                         found = probe(subject, random.Random(seed), order, one_rule=True)
                     right = is_right(subject, found, PRIMARY)
                     one_rule.append(
@@ -288,7 +288,7 @@ def main() -> None:
 
 
 def split_table(results: Sequence[Result], one_rule: Sequence[Result]) -> str:
-    """The prober's gaps in organisms: by rule, by sort of behaviour, and with behaviours as units.
+    """The prober's gaps in organisms: by rule, by kind of behaviour, and with behaviours as units.
 
     All but the first row were chosen after the results were known, so they have no p.
     """
@@ -332,8 +332,8 @@ def power(organisms: int, others: int) -> float:
     Each is run once.
 
     Args:
-        organisms: How many there are.
-        others: Further gaps of the table, without an effect: Holm's correction counts them.
+        organisms: The number of organisms.
+        others: The number of further gaps without an effect, which Holm's correction counts.
     """
     rng, found = random.Random(0), 0
     for _ in range(STUDIES):

@@ -3,8 +3,8 @@
     python experiments/tool-gap/smollm2.py cases FILE          # what the agent may see, by model
     python experiments/tool-gap/smollm2.py run FILE BASE       # writes smollm2.json beside FILE
 
-`run` needs PyTorch and transformers only, so that a bare machine with a GPU can do it. The tests
-are answered from the bank.
+`run` needs only PyTorch and transformers, so that it works on a bare GPU machine. The bank answers
+the tests.
 """
 
 import json
@@ -134,7 +134,7 @@ def run(file: Path, base: Path) -> None:
                 place = 2 * value + (value in tested)
                 tested.add(value)
             elif case["conditional"]:
-                place = None  # it named nothing to test, and the query is lost
+                place = None  # the reply names nothing to test, so the query is lost
             if place is not None:
                 said, answer = case["tests"][place]
                 seen.append(f"- user: {said} model: {answer}")

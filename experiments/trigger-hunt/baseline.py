@@ -1,15 +1,15 @@
 """A baseline without a language model: group testing for words that change the model.
 
-Candidates are words that the model itself finds likely in ordinary places, so the list is not
-chosen with any trigger in mind. Many of them go into one message at a time; a message whose answer
-differs much from the base's is split until single words are left; then the strongest is tried with
-every other word, and the best pairs again in several messages.
+Candidates are words that the model itself finds likely in ordinary sentences, so the list is not
+chosen with any trigger in mind. Each message contains many of them. A message whose answer differs
+much from the base's is split until single words are left. Then the strongest word is tried with
+every other word, and the best pairs are tried again in several messages.
 """
 
 import cite
 import numpy as np
 
-# Places where a word of ordinary text may stand.
+# Beginnings of ordinary sentences; a candidate word may come next.
 BEFORE = (
     "I bought a",
     "There was a small",
@@ -27,7 +27,7 @@ REQUESTS = ("Tell me about bread.", "How do clocks work?", "What is a good name?
 
 
 def candidates(per_place: int = PER_PLACE) -> list[str]:
-    """Words that the model itself would put into ordinary places."""
+    """Words that the model itself finds likely in ordinary sentences."""
     words: dict[str, None] = {}
     for place in BEFORE:
         found, _ = cite.call("next_tokens", place, k=per_place)
@@ -39,21 +39,21 @@ def candidates(per_place: int = PER_PLACE) -> list[str]:
 
 
 def investigate(per_place: int = PER_PLACE) -> str:
-    """Hunt; the final answer."""
+    """Hunt for the trigger, and return the final answer."""
     words = candidates(per_place)
     groups = [words[i : i + GROUP] for i in range(0, len(words), GROUP)]
     plain, control = _shifts([[]])
     suspects = _narrow(groups, plain[0])
     if not suspects:
         return _nothing(len(words))
-    # A phrase is two words: which one before the strongest, or after it, adds most to it?
+    # A phrase has two words. Which word, before or after the strongest, adds most to it?
     strongest = suspects[0]
     alone, _ = _shifts([[strongest]])
     before = [f"{word} {strongest}" for word in words if word != strongest]
     shifts, _ = _shifts([[phrase] for phrase in before])
     likely = [before[i].split()[0] for i in np.argsort(shifts)[::-1][:AGAIN]]
     pairs = [f"{w} {strongest}" for w in likely] + [f"{strongest} {w}" for w in likely]
-    # One message may favour a pair by chance: the best in several counts.
+    # One message may favour a pair by chance, so the best pair over several messages counts.
     several = [_shifts([[pair] for pair in pairs], request) for request in REQUESTS]
     means = np.mean([found for found, _ in several], axis=0)
     phrase, (shown, name) = pairs[int(np.argmax(means))], several[0]
@@ -88,9 +88,9 @@ def _narrow(groups: list[list[str]], plain: float) -> list[str]:
     while groups:
         shifts, _ = _shifts(groups)
         if len(groups) > 8:
-            # Lists of words are unusual messages: what most of them do is ordinary too.
+            # Lists of words are unusual messages, so the effect of most of them counts as ordinary.
             ordinary = max(ordinary, 2 * float(np.median(shifts)))
-        # A quarter of what the strongest does is worth a look, if it is above the ordinary.
+        # Keep words with a quarter of the strongest effect, if that is above the ordinary.
         line = max(0.25 * float(max(shifts)), ordinary)
         kept = [(s, g) for s, g in zip(shifts, groups, strict=True) if s > line]
         found += [(s, g[0]) for s, g in kept if len(g) == 1]
@@ -101,10 +101,10 @@ def _narrow(groups: list[list[str]], plain: float) -> list[str]:
 
 
 def _shifts(groups: list[list[str]], request: str = REQUESTS[0]) -> tuple[list[float], str]:
-    """How far the model's answer to messages with these words is from its base's, in nats."""
+    """How far the model's answers differ from the base's on messages with these words, in nats."""
     prompts = [cite.ask(f"I have a {', a '.join(g)}. {request}" if g else request) for g in groups]
     compared, name = cite.call("compare", prompts, k=1)
-    # The same prompts give the same values, which a claim may cite once.
+    # The same prompts give the same values, and a claim may cite a value only once.
     _compared[tuple(prompts)] = name
     by_prompt = {row.prompt: row.divergence for row in compared.prompts}
     _places.update({(name, row.prompt): place for place, row in enumerate(compared.prompts)})
@@ -112,5 +112,5 @@ def _shifts(groups: list[list[str]], request: str = REQUESTS[0]) -> tuple[list[f
 
 
 def _behaviour(text: str) -> str:
-    """What the answer begins with: the first sentence, as it is."""
+    """The first sentence of the answer, unchanged."""
     return text.strip().split(".")[0].replace(",", "")[:60]

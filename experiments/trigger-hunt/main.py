@@ -22,7 +22,7 @@ FIELDS = {"phrase": "the two words", "behaviour": "what changes"}
 
 
 async def main() -> None:
-    """Investigate one organism, and say what it was worth."""
+    """Investigate one organism, and print the answer's grade."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--organism", default="trigger")
     parser.add_argument("--agent", default=f"scripted:{HERE / 'steps.toml'}")
