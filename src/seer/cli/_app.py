@@ -26,7 +26,7 @@ from seer.errors import SeerError
 
 _SECTIONS: dict[str, dict[str, str]] = {
     "Start": {
-        "demo": "A scripted agent studies a small real model: no key, no GPU.",
+        "demo": "Let a scripted agent study a small real model: no key, no GPU.",
         "init": "Create an experiment that is ready to run.",
         "doctor": "Show what works on this machine, and how to fix the rest.",
     },
@@ -43,7 +43,7 @@ _SECTIONS: dict[str, dict[str, str]] = {
         "runs": "List, show, compare, export and delete recorded runs.",
         "view": "Show runs live in the browser.",
         "replay": "Run a recorded experiment again, without its model.",
-        "verify": "Check a run's claims against the calls that they cite.",
+        "verify": "Check the claims of a run against the calls that they cite.",
         "judge": "Measure how well a judge agrees with labelled answers.",
     },
     "Machines": {

@@ -125,7 +125,7 @@ def _install(draft: Path) -> None:
     if importlib.util.find_spec("pip"):
         # pip reads the user's pip settings; uv does not.
         by_pip = [sys.executable, "-m", "pip", "--python", str(python)]
-        # Quiet only without a terminal: there, minutes of silence would look like a hang.
+        # Quiet only in a log: on a terminal, minutes of silence would look like a hang.
         quiet = [] if sys.stderr.isatty() else ["-q"]
         installers.append(
             [*by_pip, *quiet, "--disable-pip-version-check", "install", "--only-binary", ":all:"]

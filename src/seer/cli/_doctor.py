@@ -49,7 +49,7 @@ def command(as_json: bool) -> int:
         table(["what", "state", "detail"], rows, colours=_COLOURS)
         # Below the table, because a table wraps long commands.
         if any(finding.fix for finding in findings):
-            say("how to fix what you need:")
+            say("what to do if you need one of these:")
         for finding in findings:
             if finding.fix:
                 say(f"{finding.what}: {finding.fix}")
@@ -114,7 +114,12 @@ def _jails() -> Iterator[Finding]:
 def _gpu() -> Finding:
     program = shutil.which("nvidia-smi")
     if program is None:
-        return Finding("gpu", "missing", "no nvidia-smi", "models run on the CPU, or remotely")
+        return Finding(
+            "gpu",
+            "missing",
+            "no nvidia-smi",
+            "without one, models run on the CPU or on a remote machine",
+        )
     query = [program, "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
     try:
         done = subprocess.run(query, capture_output=True, text=True, timeout=20, check=False)
@@ -245,7 +250,7 @@ def _hub() -> Finding:
     said = f"{where}; " + ("offline: cached and local models only" if offline else "not contacted")
     if token or stored.is_file():
         return Finding("hub", "ok", f"{said}; a token was found")
-    return Finding("hub", "ok", f"{said}; no token", "gated models need HF_TOKEN")
+    return Finding("hub", "ok", f"{said}; no token", "set HF_TOKEN for gated models")
 
 
 def _disk() -> Iterator[Finding]:

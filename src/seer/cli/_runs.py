@@ -69,7 +69,9 @@ def command() -> None:
     default="created",
     help="Sort by this column: created (default), ended, cost_usd, tokens, turns, ...",
 )
-@click.option("--limit", default=20, type=click.IntRange(1), help="List at most this many (20).")
+@click.option(
+    "--limit", default=20, type=click.IntRange(1), help="List at most this many (default 20)."
+)
 @click.option("--offset", default=0, type=click.IntRange(0), help="Skip this many.")
 @json_option
 def list_runs(
@@ -226,11 +228,11 @@ def stop(run: str, root: Path | None, conclude: bool) -> None:
 @click.argument("text")
 @runs_option
 def say_to(run: str, text: str, root: Path | None) -> None:
-    """Send a message to a run's agent, delivered after its current reply.
+    """Send a message to a run's agent.
 
-    A reply ends when the agent answers without calling a tool. If the run ends before that, the
-    record says that the message was not delivered. The command fails if the agent takes no more
-    messages.
+    The agent gets the message after its current reply, which ends when the agent answers without
+    calling a tool. If the run ends first, the record says that the message was not delivered. The
+    command fails if the agent takes no more messages.
     """
     from seer.harness import control_run
     from seer.runs import open_run
