@@ -26,6 +26,21 @@ _SECRET_NAMES = re.compile(
     r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)$", re.IGNORECASE
 )
 
+CREDENTIAL = re.compile(
+    r"\b(?:sk|pk|rk)-[A-Za-z0-9_-]{20,}"
+    r"|\b(?:hf|gh[oprsu]|npm|rpa)_[A-Za-z0-9]{16,}"
+    r"|\b(?:glpat|pypi|xox[abprs])-[A-Za-z0-9_-]{16,}"
+    r"|\bgithub_pat_[A-Za-z0-9_]{20,}"
+    r"|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"
+    r"|\bAIza[A-Za-z0-9_-]{30,}"
+    r"|\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{5,}"
+    r"|(?<=[Bb]earer )[A-Za-z0-9._~+/=-]{12,}"
+    r"|(?<=://)[^/\s:@\"']{1,200}:[^/\s@\"']{1,200}(?=@)"
+    r"|-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----"
+    r"(?:[\s\S]{0,8000}?-----END [A-Z ]{0,40}PRIVATE KEY-----)?"
+)
+"""Text that looks like a credential of a known vendor or protocol."""
+
 _lock = threading.Lock()
 _registered: set[str] = set()
 

@@ -29,6 +29,7 @@ from seer.harness import Text
 from seer.providers import MachineStatus
 from seer.providers._label import Label, read_label, write_label
 from seer.runs import GateCall, Run, RunRecord, new_run_id, open_run
+from tests.viewer.test_share import CREDENTIALS
 
 
 def new_record(root: Path, task: str) -> RunRecord:
@@ -197,6 +198,9 @@ def test_stop_wants_to_know_what(capsys: pytest.CaptureFixture[str]) -> None:
     [
         ('token = "hf_' + "a" * 30 + '"', ["line 1"]),
         ('x = 1\napi_key = "abc123def"', ["line 2"]),
+        *((f"print({text!r})", ["line 1"]) for text in CREDENTIALS),
+        ('key = """-----BEGIN RSA PRIVATE KEY-----\nMIIE\n"""', ["line 1"]),
+        ('model = get_model_path("hf-internal-testing/tiny-random-gpt2")', []),
         ('api_key = os.environ["KEY"]\ntoken = ""\npassword = "<yours>"', []),
         ('tokenizer = "gpt2"\nsecretary = "Ann"', []),
         ('DB_PASSWD = "hunter2hunter2"\npassphrase = "opensesame"', ["line 1", "line 2"]),

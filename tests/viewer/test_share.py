@@ -15,6 +15,16 @@ from seer.runs import Run
 from seer.viewer import Redaction, share
 from tests.viewer.made import Made, array, floats, png, study
 
+CREDENTIALS = [
+    "sk-ant-" + "x" * 30,
+    *(f"{kind}_" + "a1B2" * 8 for kind in ("gho", "ghp", "ghr", "ghs", "ghu", "npm", "rpa")),
+    *(f"{kind}-" + "a1B2" * 8 for kind in ("glpat", "pypi", "xoxb")),
+    "github_pat_" + "a1B2" * 8,
+    "AKIA" + "A" * 16,
+    "ASIA" + "A" * 16,
+    "AIza" + "a1B2" * 9,
+]
+"""Texts of the forms that vendors give to credentials."""
 TOKEN = "hf_" + "a1B2" * 8
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.abcDEF123456"
 
@@ -63,8 +73,7 @@ def test_secrets_are_taken_out_of_every_part(
         JWT,
         "environment-secret-value",
         "chosen by me",
-        "sk-ant-" + "x" * 30,
-        "AKIA" + "A" * 16,
+        *CREDENTIALS,
     ]
     hidden = (
         " | ".join(secrets)
@@ -84,6 +93,15 @@ def test_secrets_are_taken_out_of_every_part(
     for secret in (*secrets, "hunter22", "abcdef0123456789"):
         assert secret not in text, secret
     assert "[redacted]" in text
+
+
+def test_names_that_begin_like_a_credential_are_kept(root: Path, tmp_path: Path) -> None:
+    names = ["hf-internal-testing/tiny-random-gpt2", "npm-run-all-the-things-now", "sk-learn-extra"]
+    made = Made(root)
+    made.add(Text(text=" ".join(names)))
+    made.close()
+    kept = everything(share(made.folder, tmp_path / "a.html"))
+    assert all(name in kept for name in names)
 
 
 def test_paths_that_tell_who_one_is_are_shortened(root: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from seer._redact import is_secret_name
+from seer._redact import CREDENTIAL, is_secret_name
 from seer._transient import TransientFolder
 from seer.cli._codes import FOUND
 from seer.cli._interrupts import Interrupted
@@ -25,13 +25,6 @@ from seer.console import say, say_json, table
 if TYPE_CHECKING:
     from seer.environment import InterfaceDescription
 
-_KEYS = re.compile(
-    r"""(?x)
-    \b(?: hf_[A-Za-z0-9]{20,} | sk-[A-Za-z0-9_-]{20,} | gh[pousr]_[A-Za-z0-9]{30,}
-      | AKIA[0-9A-Z]{16} | AIza[0-9A-Za-z_-]{30,} | xox[abprs]-[A-Za-z0-9-]{10,} | rpa_[A-Z0-9]{30,}
-      | eyJ[A-Za-z0-9_-]{20,}\.[A-Za-z0-9_-]{20,}\.[A-Za-z0-9_-]+ )
-    | -----BEGIN[ ][A-Z ]*PRIVATE[ ]KEY-----"""
-)
 # Too short for a secret, several words, or a placeholder.
 _HARMLESS = re.compile(r"(?i)^(.{0,7}|.*\s.*|\*+|x+|\.+|<.*>|\$\{?\w+\}?|changeme|your[-_].*)$")
 
@@ -93,7 +86,7 @@ def secrets_in(source: str) -> list[str]:
     """Warnings about lines that seem to hold a secret. They do not repeat its value."""
     doubts: list[str] = []
     for number, line in enumerate(source.splitlines(), 1):
-        if _KEYS.search(line):
+        if CREDENTIAL.search(line):
             doubts.append(f"line {number} seems to hold a key; use SandboxConfig.secrets instead")
     for node in ast.walk(parsed(source)):
         if isinstance(node, ast.Assign):

@@ -15,20 +15,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, cast
 
-from seer._redact import MARK, Redactor, is_secret_name
+from seer._redact import CREDENTIAL, MARK, Redactor, is_secret_name
 from seer.errors import ConfigError
 
-_SHAPES = re.compile(
-    r"\b(?:sk|pk|rk)-[A-Za-z0-9_-]{16,}"
-    r"|\b(?:hf|ghp|gho|ghs|ghu|glpat|xox[abprs]|npm|pypi)[_-][A-Za-z0-9_-]{16,}"
-    r"|\bgithub_pat_[A-Za-z0-9_]{20,}"
-    r"|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"
-    r"|\bAIza[A-Za-z0-9_-]{30,}"
-    r"|\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{5,}"
-    r"|(?<=[Bb]earer )[A-Za-z0-9._~+/=-]{12,}"
-    r"|(?<=://)[^/\s:@\"']{1,200}:[^/\s@\"']{1,200}(?=@)"
-    r"|-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----[\s\S]{0,8000}?-----END [A-Z ]{0,40}PRIVATE KEY-----"
-)
 _HOMES = re.compile(r"(/(?:home|Users)/)(?!\[)[^/\s:\"'<>]+|(?<![\w.])/root(?![\w.-])")
 
 
@@ -98,7 +87,7 @@ class Scrubber:
         text = named
         if self._short is not None:
             text = self._replace("secrets", self._short, MARK, text)
-        text = self._replace("secrets", _SHAPES, MARK, text)
+        text = self._replace("secrets", CREDENTIAL, MARK, text)
         if self.redaction.paths:
             for pattern in self._own:
                 text = self._replace("paths", pattern, "…", text)
