@@ -2,10 +2,10 @@
 
 The verifier computes each check of a claim again from the recorded results. An effect must hold
 where it is claimed, and fail in a control that differs in one argument. A null result must say how
-small the difference is. Calls that never ran the model, and values that the caller put in itself,
-are no evidence. The verifier also looks for some typical mistakes of research agents in the whole
-run. All of this is arithmetic on the record. A claim's words are for people, and a person has to
-judge whether they say the same as the checks.
+small the difference is. Calls that did not run the model, and values that the caller supplied, do
+not count as evidence. The verifier also looks for some typical mistakes of research agents in the
+whole run. All of this is arithmetic on the record. A claim's words are for people, and a person has
+to judge whether they say the same as the checks.
 """
 
 import math
@@ -45,15 +45,15 @@ V = TypeVar("V")
 
 _NUMBER = re.compile(r"(?<![\w.#])-?\d+(?:\.\d+)?(?:e-?\d+)?(?![\w.]*#)", re.IGNORECASE)
 _MANY = 5
-"""A run has many uncited attempts of a function if it has this many times the cited ones."""
+"""A run is flagged if it has at least this many times the attempts that a claim accounts for."""
 _MARGIN = 0.05
-"""The least relative size of an effect, and the largest relative error of a rounded number."""
+"""The smallest relative size of an effect, and the largest relative error of a rounded number."""
 _LEAST = 1e-3
-"""Differences up to this size can come from other hardware, so they are not an effect."""
+"""A smaller difference can come from other hardware, so it is not an effect."""
 _SMALL = 0.2
-"""A null result bounds the difference by this share of the larger side."""
+"""A null result must bound the difference by at most this share of the larger side."""
 _PLACES = frozenset({"head", "layer", "position", "unit"})
-"""Arguments that say where to read, and so end no text."""
+"""Arguments that choose what to read. They never cut a text short."""
 _ZERO = 5e-4
 """Numbers up to this size may be written as 0."""
 
@@ -71,7 +71,7 @@ class ClaimCheck:
 
     @property
     def stands(self) -> bool:
-        """Whether the record does not contradict it."""
+        """Whether the verifier found no problem."""
         return not self.problems
 
 
@@ -136,7 +136,7 @@ def verify(run: Run, *, rerun: Rerun | None = None) -> Verification:
 
 def _check_claim(claim: Claim, results: Results, run: Run, rerun: Rerun | None) -> ClaimCheck:
     if not claim.checks:
-        words = "untyped: it has no checks, so nothing of it can be computed again"
+        words = "untyped: the claim has no checks, so nothing in it can be computed again"
         return ClaimCheck(claim, (words,), unchecked=tuple(_NUMBER.findall(claim.text)))
     problems: list[str] = []
     found: list[str] = []
@@ -152,7 +152,8 @@ def _check_claim(claim: Claim, results: Results, run: Run, rerun: Rerun | None) 
         cited = [r.call for c in claim.checks for r in (*c.of, *c.control)]
         for call in dict.fromkeys(results.named[n] for n in cited if n in results.named):
             if call.outcome == "ok" and (differs := rerun(call, run)) is not None:
-                problems.append(f"run again, {call.function} gave another result: {differs}")
+                words = f"run again, {call.function} did not give its recorded result"
+                problems.append(f"{words}: {differs}")
     written = dict.fromkeys(_NUMBER.findall(claim.text))
     unchecked = tuple(w for w in written if not _is_among(w, numbers))
     return ClaimCheck(claim, tuple(dict.fromkeys(problems)), tuple(found), unchecked)
@@ -190,25 +191,22 @@ class _Checked:
         return found
 
     def _compute(self) -> None:
-        """One number or text for each side.
-
-        A value that cannot be computed is noted as missing.
-        """
+        """Compute one number or text for each side, and note what is missing for that."""
         check = self._check
         own, other = _flat(self._of), _flat(self._control)
         self._others = other
         if check.measure == "value":
             if len(own) != 1:
-                self._missing.append(f"a value is one reading, and {len(own)} are given: use mean")
+                self._missing.append(f"`value` takes one reading, not {len(own)}; use `mean`")
                 return
             self.own = own[0]
             self.other = other[0] if len(other) == 1 else None
             return
         if check.measure in ("difference", "ratio") and not other:
-            self._missing.append(f"a {check.measure} needs a control to be taken against")
+            self._missing.append(f"the measure `{check.measure}` needs a `control`")
             return
         if check.measure == "rate" and check.where is None:
-            self._missing.append("a rate needs `where`: which readings count")
+            self._missing.append("a rate needs `where`, the condition for a reading to count")
             return
         sides = [self._level(side) for side in (own, other)]
         self.own, self.other = sides
@@ -216,14 +214,14 @@ class _Checked:
             self._others = [sides[1]] if sides[1] is not None else []
 
     def _level(self, values: Sequence[Scalar]) -> float | None:
-        """The mean of one side, or the share of its readings that count."""
+        """The mean of one side, or the share of its readings for which `where` holds."""
         if not values:
             return None
         where = self._check.where
         if where is not None:
             return sum(_holds(value, where) for value in values) / len(values)
         if any(isinstance(value, str) for value in values):
-            self._missing.append("texts have no mean: count them with a rate")
+            self._missing.append("texts have no mean; use the measure `rate` instead")
             return None
         try:
             return math.fsum(float(value) for value in values) / len(values)
@@ -231,7 +229,7 @@ class _Checked:
             return math.nan
 
     def _result(self, own: Scalar | None, other: Scalar | None) -> Scalar | None:
-        """The number or text that is compared with the value."""
+        """The number or text that the condition is applied to."""
         if self._check.measure == "difference":
             return float(own) - float(other) if own is not None and other is not None else None
         if self._check.measure == "ratio":
@@ -241,7 +239,7 @@ class _Checked:
         return own
 
     def problems(self, kind: str) -> list[str]:
-        """The objections to the check in a claim of this kind."""
+        """The problems of the check in a claim of this kind."""
         if self._missing:
             return self._missing
         result = self._result(self.own, self.other)
@@ -263,20 +261,23 @@ class _Checked:
     def _interval_problems(self) -> list[str]:
         value = self._check.condition.value
         if self._check.measure != "difference" or isinstance(value, str):
-            return [f"`{self._check.condition.operator}` is for the interval of a difference"]
+            return [
+                f"`{self._check.condition.operator}` needs the measure `difference` and a number"
+            ]
         if self._interval is None:
-            return ["an interval needs three finite readings that differ, on each side"]
+            return ["an interval needs at least three finite readings on each side, not all equal"]
         covers = self._interval[0] <= value <= self._interval[1]
         if covers == (self._check.condition.operator == "covers"):
             return []
-        return [f"the interval of {self._left()} is {_interval_text(self._interval)}"]
+        found = _interval_text(self._interval)
+        return [f"the interval of {self._left()} is {found}, not {self._check.condition}"]
 
     @cached_property
     def _interval(self) -> tuple[float, float] | None:
-        """The 95 % interval of the difference: Student's of pairs, otherwise Welch's.
+        """The 95 % interval of the difference: Student's for pairs, otherwise Welch's.
 
-        The record decides which readings are pairs (see `_Match.pairs`). If the report decided it,
-        two sides that are both sorted by value would make any interval narrow.
+        The record decides which readings are pairs (see `_Match.pairs`). A report that decided it
+        could sort both sides by value, which makes any interval narrow.
         """
         own, other = (
             [[self._counted(v) for v in values] for values in side]
@@ -294,18 +295,19 @@ class _Checked:
         return float(value) if where is None else float(_holds(value, where))
 
     def _repeats(self) -> list[str]:
-        """Find values that one side reads twice, which would make rates and intervals look better.
+        """Find values that one side cites twice, which would make rates and intervals look better.
 
-        A call counts once for all its names. So do calls with the same arguments, unless their
-        results vary, because then the function draws samples; and calls with the same texts and
-        arrays that give exactly the same fraction, because then another argument did not matter.
+        These count as one value: one call under several names; calls with the same arguments,
+        unless their results vary, because then the function draws samples; and calls with the same
+        texts and arrays that return exactly the same fraction, because then the other arguments
+        did not matter.
         """
         for side in (self._check.of, self._check.control):
             seen: dict[Hashable, Reading] = {}
             for reading in side:
                 marks = [*self._marks(reading)]
                 if (same := next((seen[m] for m in marks if m in seen), None)) is not None:
-                    return [f"{reading} and {same} are the same reading, which counts once"]
+                    return [f"{reading} and {same} are one value, which counts once; remove one"]
                 seen |= dict.fromkeys(marks, reading)
         return []
 
@@ -324,46 +326,50 @@ class _Checked:
                     yield inputs, place, value
 
     def _mixed(self) -> list[str]:
-        """Find a side that reads different kinds of values; their mean says nothing."""
+        """Find a side that reads different kinds of values, whose mean has no meaning."""
         for name, side in (("of", self._check.of), ("control", self._check.control)):
             kinds = dict.fromkeys(
                 f"{self._results.named[r.call].function}().{'.'.join(_keys(r.path))}" for r in side
             )
             if len(kinds) > 1:
-                return [f"`{name}` reads both {' and '.join([*kinds][:2])}"]
+                both = " and ".join([*kinds][:2])
+                return [f"`{name}` reads both {both}; a side must read one kind of value"]
         return []
 
     def _inputs(self, kind: str) -> list[str]:
-        """Find calls that never ran the model, values that the caller put in, and wrong inputs."""
+        """Find calls that did not run the model, values from the caller, and wrong inputs."""
         check, found = self._check, list[str]()
         readings = (*check.of, *check.control)
         calls = {r.call: self._results.named[r.call] for r in readings}
         for name, call in calls.items():
             if kind != "fact" and call.function in SHAPE_ONLY:
-                found.append(f"{name!r} never ran the model")
+                found.append(f"{name!r} never ran the model; cite a call that did")
         echoes = [
             all(self._is_echo(value, calls[reading.call]) for value in values)
             for reading, values in zip(readings, (*self._of, *self._control), strict=True)
         ]
         texts = any(isinstance(v, str) for values in self._of for v in values)
         if (texts and any(echoes[: len(check.of)])) or (len(echoes) > 1 and all(echoes)):
-            found.append(f"{self._left()} was an argument of the call, not its result")
+            found.append(
+                f"{self._left()} was an argument of the call; cite a value that the model computed"
+            )
         spoken = any(_texts(call) for call in calls.values())
         if check.given:
             found += [
-                f"{' / '.join(check.given)[:80]!r} is not in what {reading.call!r} was given"
+                f"{' / '.join(check.given)[:80]!r} is not in the input of {reading.call!r}; "
+                "`given` must quote the input"
                 for reading in check.of
                 if not self._was_given(reading)
             ][:1]
         elif kind == "effect" and check.control and spoken:
-            found.append("`given` does not say with which input the effect comes")
+            found.append("an effect needs `given`: words of the input that causes it")
         return found
 
     def _is_echo(self, value: Scalar, call: GateCall) -> bool:
-        """Whether a value was put into the call by its caller, and so shows nothing.
+        """Whether the caller supplied a value, which is then no evidence.
 
-        "Yes" after "Say Yes or No" is a result if a control was offered the same word, and gave
-        another one.
+        "Yes" after "Say Yes or No" is a result if a control had the same words in its input and
+        gave another answer.
         """
         if not isinstance(value, str):
             return any(not isinstance(v, str) and v == value for v in _inputs(call))
@@ -376,7 +382,10 @@ class _Checked:
         )
 
     def _is_own_word(self, word: str, call: GateCall, is_said: Callable[[str, str], bool]) -> bool:
-        """Whether a word of a result was in the input, and no control shows that it matters."""
+        """Whether a result only repeats a word of its input.
+
+        It does not if a control had the same word in its input and gave another answer.
+        """
         return any(_has(text, word) for text in _texts(call)) and not any(
             not any(is_said(word, str(value)) for value in values)
             and _was_offered(word, call, self._results.named[control.call])
@@ -393,7 +402,7 @@ class _Checked:
         ]
 
     def _was_given(self, reading: Reading) -> bool:
-        """Whether the call got the words; if a row repeats its input, whether the row has them."""
+        """Whether the input has the words of `given`; for a row with a prompt, that prompt."""
         beside = self._results.words_on_the_way(reading)
         return any(
             _is_in(words, text)
@@ -413,10 +422,13 @@ class _Checked:
             else:
                 is_nothing = _holds(nothing, check.condition)
             if is_nothing:
-                found.append(f"{check.condition} holds without any effect too")
+                found.append(
+                    f"{check.condition} holds without any effect too; the condition must exclude a "
+                    "difference of 0 or a ratio of 1"
+                )
         else:
             found += [
-                f"the control shows it too: {_short(value)}"
+                f"the control shows it too: {_short(value)} is also {check.condition}"
                 for value in self._others
                 if _holds(value, check.condition)
             ][:1]
@@ -426,35 +438,37 @@ class _Checked:
             least = max(_LEAST, _MARGIN * max(abs(float(self.own)), abs(float(near))))
             if abs(float(self.own) - float(near)) < least:
                 sides = f"{_short(self.own)} and {_short(near)}"
-                found.append(f"effect and control are nearly the same: {sides}")
+                found.append(
+                    f"effect and control are nearly the same: {sides}; they must differ by "
+                    f"{_short(least)} or more"
+                )
         return found
 
     def _null(self) -> list[str]:
         check, value = self._check, self._check.condition.value
         if check.measure in ("difference", "ratio"):
             if not check.control or isinstance(value, str):
-                return ["a null result needs a number"]
+                return ["a null result by difference needs a `control` and a number"]
             largest = max(abs(float(self.own or 0.0)), abs(float(self.other or 0.0)))
-            # Where both sides are nearly zero, a share of them is less than hardware changes.
+            # If both sides are nearly zero, other hardware changes them by more than the share.
             bound = max(_SMALL * largest, 2 * _LEAST)
-            sides = f"the sides are up to {_short(largest)}, so at most {_short(bound)}"
+            sides = f"the larger side is {_short(largest)}, so the limit is {_short(bound)}"
             if check.condition.operator == "covers" and value == 0:
                 if self._interval and max(map(abs, self._interval)) > bound:
                     wide = f"{_interval_text(self._interval)} is too wide for a null result"
                     return [f"the interval {wide}: {sides}"]
             elif check.measure == "ratio" or check.condition.operator != "within":
-                return ["a null result by difference says `within` how much, or `covers` 0"]
+                return ["a null result needs a difference that is `within` a bound, or `covers` 0"]
             elif abs(float(value)) > bound:
-                return [f"a bound of {value} is not a null result: {sides}"]
+                return [f"a bound of {value} is too large for a null result: {sides}"]
             return self._match.problems()
         operator = check.condition.operator
         if check.measure == "rate":
             if isinstance(value, str) or float(value) > 0.5 or operator not in ("==", "<", "<="):
-                return ["a null result by rate says ==, < or <= a half at most"]
+                return ["a null result by rate needs ==, < or <= and a value of at most 0.5"]
         elif operator != "not contains" or not isinstance(self.own, str):
             return [
-                "a null result is a difference, or a rate over several readings, or that a text "
-                "does `not contain` something"
+                "a null result needs a difference, a rate, or a text that does `not contain` words"
             ]
         return []
 
@@ -486,7 +500,7 @@ class _Checked:
     def _asked(self, readings: Sequence[Reading]) -> str:
         """The end of the first reading's input."""
         texts = _texts(self._results.named[readings[0].call])
-        # The longest text: others are roles of messages, names of models, tokens.
+        # The longest text is the prompt; others are roles of messages, model names or tokens.
         return f", after {max(texts, key=len)[-40:]!r}" if texts else ""
 
     def numbers(self) -> list[float]:
@@ -506,7 +520,7 @@ class _Match:
         self._check = check
         self._results = results
         self._named = results.named
-        # Every reading is compared with every control, so what is slow to read is read once.
+        # Every reading is compared with every control, so read only once what is slow to read.
         calls = {r.call: self._named.get(r.call) for r in (*check.of, *check.control)}
         self._keys = {name: call.key for name, call in calls.items() if call}
         self._arguments = {name: arguments(call) for name, call in calls.items() if call}
@@ -514,18 +528,20 @@ class _Match:
         self._beside: dict[Reading, list[str]] = {}
 
     def problems(self) -> list[str]:
-        """Find controls that match no reading, readings without a control, and poor controls."""
+        """Find controls that match no reading or have its words, and readings without a control."""
         of, controls = self._check.of, self._check.control
         for control in controls:
             if all(self._apart(reading, control) for reading in of):
                 return [f"{control.call!r} is not a control: {self._apart(of[0], control)}"]
             if all(self._apart(r, control) or self._has_words_too(r, control) for r in of):
                 words = " / ".join(self._check.given)[:80]
-                return [f"the control {control.call!r} has {words!r} too: quote other words"]
+                return [
+                    f"the input of control {control.call!r} has {words!r} too: quote other words"
+                ]
         for reading in of:
             if all(self._apart(reading, control) for control in controls):
                 reason = self._apart(reading, controls[0])
-                return [f"{reading.call!r} has no control: for {controls[0]}, {reason}"]
+                return [f"{reading.call!r} has no control; {controls[0]} does not fit: {reason}"]
         return []
 
     def told(self) -> str:
@@ -538,10 +554,10 @@ class _Match:
         return f"; {name}: {values[0]}, in the control {values[1]}"
 
     def pairs(self) -> list[int] | None:
-        """For each reading, the place of the control that differs from it in one thing alone.
+        """For each reading, the index of the one control that differs from it in one thing only.
 
-        None if a reading has several such controls or none, as with two groups of prompts: then
-        nothing in the record says which belong together.
+        None if a reading has no such control or several, as with two groups of prompts: the record
+        does not say which of them belong together.
         """
         found: list[int] = []
         for reading in self._check.of:
@@ -565,12 +581,13 @@ class _Match:
         return changed(self._arguments[reading.call], self._arguments[control.call])
 
     def _has_words_too(self, reading: Reading, control: Reading) -> bool:
-        """Whether the control's other input has the words of `given` that the reading's has.
+        """Whether the control's input also has the words of `given` that the reading's input has.
 
-        If all words of the reading's input are in the control's, there are none to quote instead.
+        False if the control's input has all words of the reading's input, because then the report
+        cannot quote any other words.
         """
         apart = self._changed(reading, control)
-        # Rows of one call share all arguments; `_rows` finds those of the row.
+        # Rows of one call share all arguments; `_rows` finds the texts of each row.
         whole = [[*self._arguments[place.call].values()] for place in (reading, control)]
         inputs = [[one for _, one, _ in apart], [two for _, _, two in apart]] if apart else whole
         texts = [
@@ -578,7 +595,7 @@ class _Match:
             for place, values in zip((reading, control), inputs, strict=True)
         ]
         mine, its = ("\n".join(side) for side in texts)
-        # A quotation that ends within a word is not in the control's words, but within them.
+        # Look for whole words as whole words, and for a part of a word anywhere.
         shown = any(
             (_is_word_in if _is_word_in(words, mine) else _is_in)(words, its)
             for words in self._check.given
@@ -587,33 +604,34 @@ class _Match:
         return shown and not _words(mine) <= _words(its)
 
     def _apart(self, reading: Reading, control: Reading) -> str:
-        """Why the call is not a control of the other; empty if it is."""
+        """Why the control ("it") does not fit the reading; empty if it does."""
         own, other = self._named[reading.call], self._named[control.call]
         if own.function != other.function or own.interface != other.interface:
-            return f"it is a call of {other.function}, and not of {own.function}"
+            return f"it is a call of {other.function} instead of {own.function}"
         if self._keys[reading.call] == self._keys[control.call]:
             one, two = _keys(reading.path), _keys(control.path)
             alike = len(one) == len(two) and sum(a != b for a, b in zip(one, two, strict=True)) <= 1
             if reading.path == control.path:
                 return "it is the same call"
-            return "" if alike and one[-1:] == two[-1:] else "it reads something else"
-        # A value that only one of the calls got, such as a prompt, may differ; a token may not.
+            return "" if alike and one[-1:] == two[-1:] else "it reads another kind of value"
+        # Inputs of only one call, such as a prompt, may differ in the paths; tokens may not.
         inputs, its = self._inputs[reading.call], self._inputs[control.call]
         if _shape(reading, inputs - its) != _shape(control, its - inputs):
-            return f"it reads {path_text(control.path)}, and not {path_text(reading.path)}"
+            return f"it reads {path_text(control.path)} instead of {path_text(reading.path)}"
         words = self._token(reading, inputs - its)
         others = self._token(control, its - inputs)
         if words != others:
-            return f"it reads the number of {', '.join(others)!r}, and not of {', '.join(words)!r}"
+            read, needed = ", ".join(others), ", ".join(words)
+            return f"it reads the value for {read!r} instead of {needed!r}"
         changes = self._changed(reading, control)
         if len(changes) != 1:
-            return f"it differs in {len(changes)} arguments, and not in one"
+            return f"it differs in {len(changes)} arguments instead of one"
         if changes[0][0] == "seed":
-            return "it differs in the seed alone"
+            return "it differs only in the seed"
         return self._cut(reading, control, *changes[0])
 
     def _cut(self, reading: Reading, control: Reading, name: str, own: Any, other: Any) -> str:
-        """Whether both read the same text, of which one call wrote less; empty if not."""
+        """Why the control has only the same text, cut short; empty if it does not."""
         texts = [self._results.values(place) for place in (reading, control)]
         are_texts = all(isinstance(value, str) for side in texts for value in side)
         if not are_texts or name in _PLACES:
@@ -623,7 +641,7 @@ class _Match:
         return ""
 
     def _token(self, reading: Reading, inputs: set[Scalar]) -> list[str]:
-        """The names, without inputs, of the items that a path selects by index."""
+        """The names of the items that a path selects by index, except those in `inputs`."""
         if reading not in self._beside:
             is_text = isinstance(self._results.values(reading)[0], str)
             self._beside[reading] = [] if is_text else self._results.words_beside(reading)
@@ -653,12 +671,12 @@ def _welch_interval(own: list[float], other: list[float]) -> tuple[float, float]
 
 
 def _keys(path: Sequence[PathStep]) -> list[str]:
-    """The path without the choice of items: it identifies the kind of value."""
+    """The path with `[]` for each choice of an item: it identifies the kind of value."""
     return [step if isinstance(step, str) and step != "*" else "[]" for step in path]
 
 
 def _rows(beside: Sequence[str], argument: Any) -> list[str]:
-    """The texts of an argument; if the result repeats some beside the value, only those."""
+    """The texts of an argument; only those that the result repeats next to the value, if any."""
     texts = [v for v in leaves(argument) if isinstance(v, str)]
     return [word for word in beside if word in texts] or texts
 
@@ -675,7 +693,7 @@ def _shape(reading: Reading, inputs: set[Scalar]) -> list[object]:
 
 
 def _inputs(call: GateCall) -> list[Scalar]:
-    """The numbers and texts that a call was given."""
+    """The numbers and texts in the arguments of a call."""
     return [*leaves([*arguments(call).values()])]
 
 
@@ -686,8 +704,8 @@ def _texts(call: GateCall) -> list[str]:
 def _was_offered(word: str, call: GateCall, control: GateCall) -> bool:
     """Whether a control's input has the word too, in the same role.
 
-    A whole argument, such as the prompt that a row repeats, must be the same in both calls.
-    Otherwise each call just repeats its own.
+    If the word is a whole argument, such as the prompt that a row repeats, both calls must have the
+    same argument. Otherwise each call just repeats its own.
     """
     if call is control or not any(_has(text, word) for text in _texts(control)):
         return False
@@ -704,10 +722,10 @@ def _was_offered(word: str, call: GateCall, control: GateCall) -> bool:
 
 
 def _is_cut(one: Scalar, two: Scalar, own: Any, other: Any) -> bool:
-    """Whether one text begins with the other, where only an argument of the calls differs.
+    """Whether one text begins with the other because of the argument that differs.
 
-    A limit or a stop text ends a text earlier. A prompt or a prefill that has the beginning of the
-    text leaves the rest of it.
+    A limit or a stop text ends a text earlier. A prompt or a prefill that contains the beginning of
+    a text leaves only the rest of it to the model.
     """
     first, second = str(one), str(two)
     if any(isinstance(argument, str) for argument in (own, other)):
@@ -721,8 +739,8 @@ def _is_cut(one: Scalar, two: Scalar, own: Any, other: Any) -> bool:
 
 
 def _is_limit(argument: Any) -> bool:
-    """Whether an argument is not an input of the model: a number, None, or a list of stop texts."""
-    if isinstance(argument, Mapping):  # a tuple, as the wire has it
+    """Whether an argument can limit a text: a number, None, or a list of stop texts."""
+    if isinstance(argument, Mapping):  # the wire format of a tuple
         argument = cast("Mapping[str, Any]", argument).get("items")
     if isinstance(argument, list):
         return all(isinstance(item, str) for item in cast("list[Any]", argument))
@@ -760,13 +778,13 @@ def _holds(actual: Scalar, condition: Condition) -> bool:
 
 
 def _is_in(words: str, text: str) -> bool:
-    """Whether a text has these words, ignoring case; nothing is in no text."""
+    """Whether a text has these words, ignoring case. Empty words are in no text."""
     sought = _plain(words)
     return bool(sought) and sought in _plain(text)
 
 
 def _plain(text: str) -> str:
-    """A text as it reads: without invisible characters, and in one form of each letter."""
+    """A text as a person sees it: one form of each letter, and no invisible characters."""
     if not text.isascii():
         visible = (c for c in text if unicodedata.category(c) != "Cf")
         text = unicodedata.normalize("NFKC", "".join(visible))
@@ -778,7 +796,7 @@ def _is_same(words: str, text: str) -> bool:
 
 
 def _has(text: str, word: str) -> bool:
-    """Whether a text has this word, in any case if it is a whole one."""
+    """Whether a text has this string, or has it as a whole word in any case."""
     return bool(word) and (word in text or _is_word_in(word, text))
 
 
@@ -793,7 +811,7 @@ def _is_word_in(words: str, text: str) -> bool:
 
 
 def _is_rounded(actual: float, wanted: float) -> bool:
-    """Whether a number is the other, rounded as it is written and to two digits at least."""
+    """Whether `actual`, rounded to the digits of `wanted`, is `wanted`, within 5 % or 0.0005."""
     if isinstance(actual, int) or actual == wanted:
         return actual == wanted
     exponent = Decimal(repr(float(wanted))).normalize().as_tuple().exponent
@@ -827,9 +845,9 @@ def _flags(
         reason = f"{untyped} of {len(answer.claims)} claims have no checks; see docs/evidence.md"
         yield Flag("untyped claims", reason)
     if not answer.claims:
-        yield Flag("no claims", "the report does not say what it rests on")
+        yield Flag("no claims", "the report has no claims, so nothing in it can be verified")
     elif not any(call.function not in SHAPE_ONLY for call in succeeded):
-        yield Flag("made-up data", "claims were made and no call reached the model")
+        yield Flag("made-up data", "the report has claims, but no call ran the model")
     for claim in answer.claims:
         yield from _best_of_many(claim, succeeded, results)
     kinds = [check.claim.kind for check in checks]
@@ -838,9 +856,10 @@ def _flags(
             if check.problems:
                 yield Flag("flawed discovery", f"{check.claim.text[:80]!r}: {check.problems[0]}")
         if answer.claims and "effect" not in kinds:
-            yield Flag("flawed discovery", "a discovery needs a claim of the kind `effect`")
+            yield Flag("flawed discovery", "a discovery needs a claim of kind `effect`")
     elif answer.claims and "null" not in kinds:
-        yield Flag("no claims", "nothing was found, and no claim of the kind `null` says where")
+        reason = "a report that found nothing needs a claim of kind `null` about what was tried"
+        yield Flag("no claims", reason)
 
 
 def _best_of_many(claim: Claim, calls: Sequence[GateCall], results: Results) -> Iterable[Flag]:
@@ -857,8 +876,8 @@ def _best_of_many(claim: Claim, calls: Sequence[GateCall], results: Results) -> 
         )
         told = max(len(cited_attempts), claim.tried or 0)
         if made >= _MANY * told:
-            words = f"{made} attempts with {function} were made, {told} are reported"
-            yield Flag("best of many", words)
+            words = f"the run has {made} attempts with {function}, but a claim accounts for only "
+            yield Flag("best of many", f"{words}{told}; state their number in `tried`")
 
 
 def _attempts_of(reading: Reading, call: GateCall, results: Results) -> set[Hashable]:
