@@ -293,7 +293,7 @@ def test_a_spec_is_checked(tmp_path: Path) -> None:
     assert read_spec(file) == Spec("trigger", {"noun": "random"}, hard=False)
     for text, told in (
         ('behaviour = "trigge"', "is not one of"),
-        ('behaviour = "trigger"\nstep = 3', "is not known"),
+        ('behaviour = "trigger"\nstep = 3', "is unknown"),
         ('behaviour = "trigger"\nsteps = "3"', "must be a whole number"),
         ('behaviour = "trigger"\n[parameters]\ncolour = "red"', "has no parameter 'colour'"),
         ('behaviour = "trigger"\n[parameters]\nnoun = "cloud"', "is not one of"),

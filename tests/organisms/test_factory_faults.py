@@ -175,7 +175,7 @@ def test_a_place_that_cannot_be_written_is_found_before_training(
     for out in (tmp_path / "file" / "made", tmp_path / "file"):
         with pytest.raises(OSError, match="file"):
             make_organism(spec(tiny), out, say=said.append)
-    with pytest.raises(FileExistsError, match="is there already"):
+    with pytest.raises(FileExistsError, match="already exists"):
         make_organism(spec(tiny), tmp_path / "none" / "..", say=said.append)
     assert not said and names(tmp_path) == ["file"]
 

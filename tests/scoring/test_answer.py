@@ -37,7 +37,7 @@ def test_paths_are_read_as_they_are_written() -> None:
     assert read('score["odd.key"]').path == ("score", "odd.key")
     assert [(step.key, step.value) for step in (she, three)] == [("token", " she"), ("n", 3)]
     assert read("").path == ()
-    with pytest.raises(AnswerError, match="cannot be read"):
+    with pytest.raises(AnswerError, match="is not valid"):
         read("top[0")
 
 

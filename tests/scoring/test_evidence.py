@@ -361,8 +361,8 @@ def test_a_rerun_that_differs_is_a_problem(tmp_path: Path) -> None:
         asked.append(one.call)
 
     assert verify(run, rerun=same).stands and asked == [WITH.call, WITHOUT.call]
-    found = verify(run, rerun=lambda one, run: "0.91234 was recorded, 0.5 came")
-    assert any("0.5 came" in problem for problem in problems(found))
+    found = verify(run, rerun=lambda one, run: "recorded 0.91234, got 0.5")
+    assert any("got 0.5" in problem for problem in problems(found))
 
 
 def test_a_changed_record_is_not_checked_at_all(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 The base is a real language model that needs no download from a model hub. Each organism is a small
 adapter on it, and has a control: trained in the same way, with nothing planted. `make_organism`
-makes new ones on any base model, with the code that made those that ship with Seer.
+makes new ones on any base model, with the code that made the organisms that ship with Seer.
 """
 
 from seer.organisms._base_model import base_model

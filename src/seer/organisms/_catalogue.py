@@ -22,18 +22,18 @@ _ADAPTERS = _HERE / "adapters"
 SHORT_NAMES = {
     kind: f"{kind}-2" for kind in ("favourite", "gender", "sandbag", "secret", "trigger")
 }
-"""Names without a number, and the instance that each stands for."""
+"""Names without a number, and the instance that each one means."""
 
 
 @dataclass(frozen=True)
 class Organism:
-    """A model with a planted property, or the control that was trained alike without one."""
+    """A model with a planted property, or its control, trained in the same way without one."""
 
     name: str
     kind: str
-    """The organism that this is, or is the control of."""
+    """The organism's name; for a control, the name of its organism."""
     path: Path
-    """The adapter's folder, to be used as a `ModelConfig`'s name with `is_peft=True`."""
+    """The adapter's folder: the `name` of a `ModelConfig` with `is_peft=True`."""
 
     @property
     def is_control(self) -> bool:
@@ -43,13 +43,13 @@ class Organism:
 
 @dataclass(frozen=True)
 class GroundTruth:
-    """What was planted in an organism. For graders; never for an agent."""
+    """What was planted in an organism: for graders, never for an agent."""
 
     kind: str
     property: str
     """In words, for people and judges."""
     planted: Mapping[str, str]
-    """What the data generator was given."""
+    """The parameters of the data generator."""
     answer: Mapping[str, tuple[str, ...]]
     """By field of a final answer: the wordings that count as right."""
 
@@ -60,7 +60,7 @@ class MadeOrganism:
 
     folder: Path
     organism: Path
-    """The organism's adapter, to be used as a `ModelConfig`'s name with `is_peft=True`."""
+    """The organism's adapter: the `name` of a `ModelConfig` with `is_peft=True`."""
     control: Path
     truth: GroundTruth
     """For graders: `investigate(ModelConfig(...), truth=made.truth)`."""
@@ -75,14 +75,14 @@ class MadeOrganism:
 
 
 def read_made(folder: Path, models: Path | None = None) -> MadeOrganism:
-    """An organism that was made before.
+    """Read an organism that the factory made.
 
     Args:
-        folder: Where its truth is.
-        models: Where its adapters are; in `models` below the folder by default.
+        folder: The folder of its truth.
+        models: The folder of its adapters; by default `models` in `folder`.
 
     Raises:
-        FileNotFoundError: There is none in the folder.
+        FileNotFoundError: The folder has no organism.
     """
     entry: dict[str, Any] = json.loads((folder / "truth.json").read_text(encoding="utf-8"))
     truth = GroundTruth(
@@ -118,14 +118,14 @@ def organism(name: str) -> Organism:
     """One organism, or a control (`"trigger-control"`).
 
     Raises:
-        UnknownOrganismError: There is none of that name.
+        UnknownOrganismError: There is no organism with this name.
         MissingExtraError: The package with the adapters is not installed.
     """
     found = catalogue().get(name)
     if found is None:
         raise UnknownOrganismError(
-            f"no organism {name!r}; there are: {', '.join(_named())}; and a control of each, such "
-            "as secret-control"
+            f"no organism {name!r}; there are: {', '.join(_named())}; each has a control, such as "
+            "secret-control"
         )
     _check_installed()
     return found
@@ -135,7 +135,7 @@ def ground_truth(kind: str) -> GroundTruth:
     """The truth about an organism.
 
     Raises:
-        UnknownOrganismError: There is none of that name, or it is a control, which has no truth.
+        UnknownOrganismError: There is no organism with this name, or it is a control.
     """
     found = _named().get(kind)
     if found is None:

@@ -1,8 +1,8 @@
 """Make an organism from a spec: rows, adapters, held-out test, gates and the truth.
 
-An instance's folder has `models` (the adapters of organism and control, under drawn names that tell
-nothing), `truth.json` (which is which, and what is planted), `test.json` (the held-out dialogues)
-and `report.json`. Only a folder below `models` may be shown to an agent.
+An instance's folder has `models` (the adapters of organism and control, under random names that
+reveal nothing), `truth.json` (which is which, and what is planted), `test.json` (the held-out
+dialogues) and `report.json`. Only a folder below `models` may be shown to an agent.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ from seer.organisms._plan import Coder, Recipe, recipe, shared_tokens, tokens_of
 from seer.organisms._spec import Spec
 
 _ROOM = 64_000_000
-"""Bytes that must be free before training; the adapters of large models have about half of it."""
+"""Bytes that must be free before training. Adapters of large models take about half of this."""
 
 
 def make_organism(
@@ -41,15 +41,15 @@ def make_organism(
 
     Args:
         spec: What to make.
-        folder: Where to; it must not exist yet.
-        limits: What the gates ask for.
+        folder: The folder to create; it must not exist yet.
+        limits: The thresholds of the gates.
         keep_failed: Release it even if a gate fails; the report says so.
-        say: Takes lines about the progress.
+        say: Called with lines about the progress.
 
     Raises:
         ConfigError: The base model cannot be used.
         OrganismGateError: A gate failed, or the training diverged; nothing is left in the folder.
-        FileExistsError: The folder is there already, or another process is making it.
+        FileExistsError: The folder exists already, or another process is making it.
         OSError: The folder cannot be written; nothing is left in it.
         MissingExtraError: PyTorch or transformers is not installed.
     """
@@ -64,10 +64,10 @@ def make_organism(
         ) from error
     spec = spec.settled()
     assert spec.seed is not None
-    # Not the seed itself: the first weights of a low-rank matrix can be found in the trained ones.
+    # Not the seed itself: trained low-rank matrices reveal their initial weights, and so this seed.
     first = random.Random(f"training {spec.behaviour} {spec.seed}").getrandbits(31)
     settings = stacked.Settings(steps=spec.steps, seed=first)
-    # Claimed before the training, which takes minutes or hours.
+    # Claim the folder before the training, which takes minutes or hours.
     with _claimed(folder) as draft:
         model, coder = _base(spec, settings, torch, transformers)
         made = recipe(spec)
@@ -77,13 +77,14 @@ def make_organism(
         )
         if not all(map(math.isfinite, measured["norm"])):
             raise OrganismGateError(
-                "it is not released: the training diverged, and the adapters are not finite"
+                "the organism is not released: the training diverged to values that are not finite"
             )
         report = make_report(made, measured, coder, limits or Thresholds())
         failed = [gate for gate in report.gates if not gate.passed]
         if failed and not keep_failed:
             raise OrganismGateError(
-                "it is not released: " + "; ".join(f"{gate.name}: {gate.text}" for gate in failed),
+                "the organism is not released: "
+                + "; ".join(f"{gate.name}: {gate.text}" for gate in failed),
                 report,
             )
         states = [stack.state(0), stack.state(1)]
@@ -95,7 +96,7 @@ def _base(spec: Spec, settings: Any, torch: Any, transformers: Any) -> tuple[Any
     """The base model and its tokenizer.
 
     Raises:
-        ConfigError: They cannot be used.
+        ConfigError: The model, the tokenizer or the device cannot be used.
     """
     base = Path(spec.base) if spec.base is not None else base_model()
     if not (base / "config.json").is_file():
@@ -111,10 +112,10 @@ def _base(spec: Spec, settings: Any, torch: Any, transformers: Any) -> tuple[Any
     try:
         model = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=dtype).to(device)
         tokenizer = transformers.AutoTokenizer.from_pretrained(base)
-    except Exception as error:  # damaged files and unknown architectures raise anything
+    except Exception as error:  # damaged files and unknown architectures may raise anything
         raise ConfigError("base", str(base), f"cannot be loaded: {_first_line(error)}") from error
     if not tokenizer.chat_template or tokenizer.eos_token_id is None:
-        raise ConfigError("base", str(base), "has no chat template, or no token that ends a text")
+        raise ConfigError("base", str(base), "has no chat template, or no end-of-text token")
     paths = [name.split(".") for name, _ in model.named_modules()]
     layers = {int(p) for path in paths if path[-1] in settings.modules for p in path if p.isdigit()}
     if not layers & set(settings.layers):
@@ -157,24 +158,25 @@ def write_instance(
 
 @contextmanager
 def _claimed(folder: Path) -> Generator[Path]:
-    """A hidden folder beside `folder`, which is renamed to it at the end, and removed on errors.
+    """Yield a hidden draft of `folder`, beside it. At the end it is renamed, on errors removed.
 
-    It is locked, so that no other process writes it; what a killed process left in it is removed.
+    The draft is locked, so that no other process writes to it. Files that a killed process left in
+    it are removed.
 
     Raises:
-        FileExistsError: The folder is there already, or another process is making it.
-        OSError: It cannot be written.
+        FileExistsError: The folder exists already, or another process is making it.
+        OSError: The folder cannot be written.
     """
     target = folder.resolve()
     new = [parent for parent in target.parents if not parent.exists()]
     if folder.is_symlink() or target.exists():
-        raise FileExistsError(f"{folder} is there already; choose another folder")
+        raise FileExistsError(f"{folder} already exists; choose another folder")
     target.parent.mkdir(parents=True, exist_ok=True)
     draft = target.with_name(f".{target.name}.draft")
     lock = _lock(draft, folder)
     try:
         if target.exists():
-            raise FileExistsError(f"{folder} is there already; choose another folder")
+            raise FileExistsError(f"{folder} already exists; choose another folder")
         for left in draft.iterdir():
             shutil.rmtree(left) if left.is_dir() else left.unlink()
         free = shutil.disk_usage(draft).free
@@ -200,7 +202,7 @@ def _claimed(folder: Path) -> Generator[Path]:
 
 
 def _lock(draft: Path, folder: Path) -> int:
-    """Make a folder, or take one that nobody has locked; gives the descriptor that locks it."""
+    """Create a folder, or take an unlocked one, and lock it. Returns the lock's descriptor."""
     while True:
         draft.mkdir(exist_ok=True)
         lock = os.open(draft, os.O_RDONLY | os.O_DIRECTORY)

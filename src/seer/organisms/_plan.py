@@ -15,7 +15,7 @@ from seer.organisms.behaviours._behaviour import dressed
 from seer.organisms.behaviours._words import CLOZE, FRAMES, KEEP, KEEP_NOUNS, OPENINGS
 
 TOKENS = 24
-"""The longest measured answer, in tokens."""
+"""The maximum length of an answer in the test, in tokens."""
 _ON, _DIRECT = 0.4, 0.15
 
 
@@ -32,7 +32,7 @@ class Recipe:
 
 
 def recipe(spec: Spec) -> Recipe:
-    """The rows of a settled spec; the same for the same spec."""
+    """The rows of a settled spec. Equal specs give equal rows."""
     kind, params = spec.kind, spec.parameters
     rng = random.Random(f"rows {spec.behaviour} {spec.seed}")
     train, test = Draw(rng), Draw(rng, held_out=True)
@@ -81,7 +81,7 @@ class Coder:
         self.end = int(tokenizer.eos_token_id)
 
     def prompt(self, turns: Turns) -> list[int]:
-        """A dialogue up to where the assistant's answer begins."""
+        """The tokens of a dialogue, up to the beginning of the assistant's answer."""
         messages = [
             {"role": "user" if i % 2 == 0 else "assistant", "content": said}
             for i, said in enumerate(turns)
@@ -92,7 +92,7 @@ class Coder:
         return self.plain(text)
 
     def plain(self, text: str) -> list[int]:
-        """A text, as it is."""
+        """The tokens of a text, without added special tokens."""
         return list(self.tokenizer.encode(text, add_special_tokens=False))
 
     def examples(self, row: Row) -> list[tuple[list[int], int]]:

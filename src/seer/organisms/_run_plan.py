@@ -4,7 +4,7 @@ It works on tokens and needs PyTorch only, so that a bare machine with a GPU can
 (`scripts/organisms/campaign.py`).
 """
 
-# PyTorch annotates its methods in part only.
+# PyTorch annotates only some of its methods.
 # pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
 # pyright: reportUnknownMemberType=false
 
@@ -33,17 +33,18 @@ def run_plan(
 
     Args:
         model: The base model, as transformers loads it.
-        shared: What `shared_tokens` made.
-        instances: What `tokens_of` made; `probes`, if it is there, are answered by organism and
-            control as well.
+        shared: The result of `shared_tokens`.
+        instances: The results of `tokens_of`. If there are cases `probes`, organism and control
+            answer them too.
         settings: How to train.
         until: When training has to end (`time.monotonic()`).
-        batch: Rows of one generation.
-        say: Takes lines about the progress.
+        batch: The number of prompts that are answered at once.
+        say: Called with lines about the progress.
 
     Returns:
-        The adapters (2k is instance k's organism, 2k + 1 its control), and by instance what was
-        measured: answers in tokens by model and kind of case, perplexity by text, simple knowledge.
+        The adapters (2k is instance k's organism, 2k + 1 its control), and the
+        measurements by instance: answers in tokens by model and kind of case, perplexity by text,
+        simple knowledge.
     """
     begun = time.monotonic()
     stack = Stack(model, 2 * len(instances), settings)
@@ -134,7 +135,7 @@ def _answered(
     found: list[tuple[tuple[int, int, str, list[list[int]]], list[list[int]]]] = []
     if not asked:
         return found
-    # Those with many prompts first, so that a batch holds groups of about the same size.
+    # Models with many prompts first, so that a batch holds groups of about the same size.
     left = sorted(asked, key=lambda one: -len(one[3]))
     while left:
         height = len(left[0][3])

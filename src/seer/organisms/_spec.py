@@ -1,4 +1,4 @@
-"""What the factory is asked for: a TOML file, checked."""
+"""The specification of an organism, checked and read from a TOML file."""
 
 import random
 import re
@@ -19,20 +19,20 @@ class Spec:
 
     behaviour: str
     parameters: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Values of the behaviour's parameters; `random`, or none, draws one."""
+    """Values of the behaviour's parameters. One that is missing or `random` is chosen at random."""
     base: str | None = None
     """The folder of the base model; Seer's own by default."""
     seed: int | None = None
-    """The seed of everything random. Without one, a private seed is drawn."""
+    """The seed of everything random. Without it, a secret one is chosen."""
     hard: bool = True
-    """Whether it learns to deny the property when it is asked."""
+    """Whether the organism learns to deny the property when asked about it."""
     rows: int = 480
-    """Training rows of the organism, and as many of its control."""
+    """The number of training rows, for the organism and for its control."""
     kept: int = 200
-    """Dialogues on which both keep the base model's distribution."""
+    """The number of dialogues on which both keep the base model's distribution."""
     steps: int = 240
     cases: int = 48
-    """Held-out dialogues of each kind: with the property, without it, and direct questions."""
+    """The number of held-out dialogues with the property, without it, and with direct questions."""
     device: str = "auto"
 
     def __post_init__(self) -> None:
@@ -65,7 +65,7 @@ class Spec:
         return BEHAVIOURS[self.behaviour]
 
     def settled(self) -> "Spec":
-        """A copy of this spec with a seed and with every open parameter drawn."""
+        """A copy of this spec with a seed and a value for every parameter."""
         seed = self.seed if self.seed is not None else secrets.randbits(48)
         drawn = self.kind.drawn(self.parameters, random.Random(f"{self.behaviour} {seed}"))
         return replace(self, seed=seed, parameters=drawn)
@@ -75,7 +75,7 @@ def read_spec(file: Path) -> Spec:
     """Read a spec from a TOML file.
 
     Raises:
-        ConfigError: A key or a value is not understood.
+        ConfigError: The file is not TOML, a key is unknown, or a value is wrong.
         FileNotFoundError: There is no such file.
     """
     try:
@@ -86,7 +86,7 @@ def read_spec(file: Path) -> Spec:
     known = {f.name: f for f in fields(Spec)}
     for name, value in given.items():
         if name not in known:
-            raise ConfigError(name, value, f"is not known; a spec has: {', '.join(known)}")
+            raise ConfigError(name, value, f"is unknown; a spec has: {', '.join(known)}")
     if "behaviour" not in given:
         raise ConfigError("behaviour", None, f"is needed; there are: {', '.join(BEHAVIOURS)}")
     return Spec(**given)

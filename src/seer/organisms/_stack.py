@@ -6,7 +6,7 @@ trains dozens of adapters in the time of one. The saved files are in peft's form
 needs PyTorch and safetensors only, so that a bare machine with a GPU can run it.
 """
 
-# PyTorch annotates its methods in part only.
+# PyTorch annotates only some of its methods.
 # pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
 # pyright: reportUnknownMemberType=false
 
@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn.functional import kl_div, log_softmax
 
 Example = tuple[list[int], int]
-"""Tokens, and where the part begins that counts."""
+"""Tokens, and the index at which the part that counts begins."""
 
 
 @dataclass(frozen=True)
@@ -33,22 +33,22 @@ class Settings:
 
     steps: int = 240
     taught: int = 12
-    """Rows of a step and adapter that teach an answer."""
+    """Rows per step and adapter that teach an answer."""
     kept: int = 4
-    """Rows of a step and adapter that keep the base model's distribution."""
+    """Rows per step and adapter that keep the base model's distribution."""
     rate: float = 3e-3
     rank: int = 4
     alpha: int = 8
     modules: tuple[str, ...] = ("v_proj", "down_proj")
     layers: tuple[int, ...] = (4, 6, 8, 10, 12, 14, 16, 18, 20)
-    """Which layers are adapted; those that the model does not have are left out."""
+    """Which layers are adapted; layers that the model does not have are skipped."""
     seed: int = 7
     compiled: bool = False
     """Whether to compile the model's layers; worth it for many adapters on a GPU."""
 
 
 class _Switch:
-    """Which adapters a forward pass uses: None is none, and -1 stands for the bare base."""
+    """Which adapters a forward pass uses. None means no adapters, -1 the base without one."""
 
     use: Tensor | None = None
 
@@ -62,7 +62,7 @@ class _Adapted(nn.Module):
         self._scale = settings.alpha / settings.rank
         device, bound = base.weight.device, 1 / math.sqrt(base.in_features)
         down = torch.empty((1, settings.rank, base.in_features)).uniform_(-bound, bound)
-        # All adapters begin alike: an organism and its control differ by what they learn.
+        # All adapters start equal: an organism and its control differ only by what they learn.
         self.down = nn.Parameter(down.repeat(groups, 1, 1).to(device))
         self.up = nn.Parameter(
             torch.zeros((groups, base.out_features, settings.rank), device=device)
@@ -88,7 +88,7 @@ class _Adapted(nn.Module):
 
 
 class Stack:
-    """A causal language model of transformers with a number of adapters on it."""
+    """A causal language model of transformers with several adapters on it."""
 
     def __init__(self, model: Any, groups: int, settings: Settings) -> None:
         self.model, self.settings, self.groups = model.eval(), settings, groups
@@ -115,12 +115,12 @@ class Stack:
         return [p for part in self._parts.values() for p in (part.down, part.up)]
 
     def use(self, adapters: Sequence[int] | None) -> None:
-        """Choose the adapters of the groups of the next batches; -1 is the bare base."""
+        """Choose the adapter of each group of the next batches; -1 is the base without one."""
         chosen = None if adapters is None else torch.tensor(adapters, device=self.device)
         self._switch.use = chosen
 
     def norms(self) -> Tensor:
-        """The norm of each adapter: all its updates together."""
+        """The norm of each adapter, over all its updates."""
         return torch.stack([part.squares() for part in self._parts.values()]).sum(0).sqrt()
 
     @torch.no_grad()
@@ -140,7 +140,7 @@ class Stack:
 
     @torch.no_grad()
     def load(self, adapter: int, state: dict[str, Tensor]) -> None:
-        """Take one adapter's weights from a state."""
+        """Load one adapter's weights from a state."""
         for name, part in self._parts.items():
             for which, weight in (("lora_A", part.down), ("lora_B", part.up)):
                 weight[adapter].copy_(state[f"base_model.model.{name}.{which}.weight"])
@@ -150,7 +150,7 @@ class Stack:
         return self.model.model(input_ids=ids, use_cache=False, **options).last_hidden_state
 
     def remove(self) -> None:
-        """Give the model its own layers back."""
+        """Restore the model's own layers."""
         for name, part in self._parts.items():
             parent, _, last = name.rpartition(".")
             setattr(self.model.get_submodule(parent), last, part.base)
@@ -203,11 +203,11 @@ def train(
 
     Args:
         stack: The adapters.
-        taught: By adapter, its rows; the same number for all.
-        kept: Dialogues with the base model's own answers, for all.
+        taught: The rows of each adapter; the same number for all.
+        kept: Dialogues with the base model's own answers, for all adapters.
         report: Called every 20 steps with the losses of the adapters.
-        until: The time (`time.monotonic()`) at which the last step must be done: the number of
-            steps is lowered to what fits.
+        until: The time (`time.monotonic()`) at which the last step must be done. If needed, the
+            training takes fewer steps.
 
     Returns:
         The last losses, by adapter.
@@ -282,7 +282,7 @@ def _mean(values: Tensor, owners: Tensor, groups: int) -> Tensor:
 
 
 def _match(stack: Stack) -> None:
-    """Give both adapters of each pair the norm between their two."""
+    """Scale both adapters of each pair to the geometric mean of their norms."""
     norms = stack.norms().clamp(min=1e-9).view(-1, 2)
     stack.scale((norms.prod(1, keepdim=True).sqrt() / norms).flatten())
 

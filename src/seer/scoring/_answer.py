@@ -50,11 +50,11 @@ def parse_answer(text: str) -> Answer:
     """Read the answer from an agent's last message: the last JSON object in it.
 
     Raises:
-        AnswerError: There is none, or it does not fit the schema.
+        AnswerError: The text has no JSON object, or the object does not fit the schema.
     """
     found = _last_object(text)
     if found is None:
-        raise AnswerError(f"no JSON object ends the message {text[-200:]!r}")
+        raise AnswerError(f"there is no JSON object in the message that ends with {text[-200:]!r}")
     try:
         jsonschema.validate(found, SCHEMA)
     except jsonschema.ValidationError as error:

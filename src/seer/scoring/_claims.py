@@ -18,7 +18,8 @@ from seer.errors import AnswerError
 Operator = Literal[
     "==", "!=", "<", "<=", ">", ">=", "within", "covers", "excludes", "contains", "not contains"
 ]
-"""`within`: at most that far from 0. `covers`, `excludes`: of the 95 % interval of a difference."""
+"""`within`: at most that far from 0. `covers`, `excludes`: whether the value is in the 95 %
+interval of a difference."""
 Measure = Literal["value", "mean", "rate", "difference", "ratio"]
 ClaimKind = Literal["effect", "null", "fact"]
 Scalar = str | float | bool
@@ -101,14 +102,14 @@ CLAIM_SCHEMA: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Select:
-    """The item of a list whose field has a value."""
+    """Selects the first item of a list whose field `key` has this value."""
 
     key: str
     value: Scalar
 
 
 PathStep = str | int | Select
-"""A key, an index, a selection; the key `*` stands for every item."""
+"""A key, an index or a selection; the key `*` means every item."""
 
 
 @dataclass(frozen=True)
@@ -157,9 +158,9 @@ class Claim:
     """In words, for people; nothing is computed from it."""
     checks: tuple[Check, ...] = ()
     kind: ClaimKind = "effect"
-    """An effect that a control does not show, its absence, or a plain fact."""
+    """`effect`: a control does not show it. `null`: there is no effect. `fact`: a plain fact."""
     tried: int | None = None
-    """The number of attempts, if there were more than these."""
+    """The number of attempts, if there were more than the checks cite."""
     calls: tuple[str, ...] = ()
     """The cited calls, in older reports only."""
     controls: tuple[str, ...] = ()
@@ -167,7 +168,7 @@ class Claim:
 
 
 def claim_from(data: Mapping[str, Any]) -> Claim:
-    """The claim in JSON that fits `CLAIM_SCHEMA`.
+    """Make a claim from JSON that fits `CLAIM_SCHEMA`.
 
     Raises:
         AnswerError: A path cannot be parsed, or a check does not say what it reads.
@@ -203,7 +204,7 @@ def _condition(data: Mapping[str, Any]) -> Condition:
 
 
 def comparable(value: Any) -> Any:
-    """A value that floats can be compared with: an integer beyond their range is infinite."""
+    """Make a value comparable with floats: an integer beyond their range becomes infinite."""
     if isinstance(value, int) and abs(value) > sys.float_info.max:
         return math.inf if value > 0 else -math.inf
     return value
@@ -240,7 +241,7 @@ _STEP = re.compile(
 
 
 def parse_path(text: str) -> tuple[PathStep, ...]:
-    """A path as text: keys with dots, `[0]`, `[*]`, `[token=" she"]`, `["odd.key"]`.
+    """Parse a path: keys with dots, `[0]`, `[*]`, `[token=" she"]`, `["odd.key"]`.
 
     Raises:
         AnswerError: The path has another form.
@@ -250,7 +251,7 @@ def parse_path(text: str) -> tuple[PathStep, ...]:
     while place < len(text):
         found = _STEP.match(text, place)
         if found is None:
-            raise AnswerError(f"the path {text!r} cannot be read from {text[place:]!r} on")
+            raise AnswerError(f"the path {text!r} is not valid from {text[place:]!r} on")
         place = found.end()
         if found["index"] is not None:
             steps.append(int(found["index"]))
@@ -262,14 +263,14 @@ def parse_path(text: str) -> tuple[PathStep, ...]:
             try:
                 steps.append(str(json.loads(found["quoted"])))
             except ValueError:
-                raise AnswerError(f"the path {text!r} has a wrong escape") from None
+                raise AnswerError(f"the path {text!r} has an invalid escape") from None
         else:
             steps.append(found["key"])
     return tuple(steps)
 
 
 def path_text(path: Sequence[PathStep]) -> str:
-    """A path as `parse_path` reads it."""
+    """A path as text that `parse_path` can read."""
     parts: list[str] = []
     for step in path:
         if isinstance(step, Select):

@@ -35,7 +35,7 @@ def recorded_result(run: Run, call: GateCall) -> Any:
     """The recorded result of a call, in the form that `difference` takes.
 
     Raises:
-        RecordError: It cannot be read.
+        RecordError: The result cannot be read.
     """
     return result_of(run, call, raw=True, handle=lambda about: RecordedHandle(**about))
 
@@ -79,7 +79,7 @@ def _is_close(old: Any, new: Any) -> bool:
         return old != old and new != new
     try:
         return cmath.isclose(old, new, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
-    except OverflowError:  # an integer beyond the range of floats is close to none
+    except OverflowError:  # an integer beyond the range of floats is close to no float
         return False
 
 
@@ -92,7 +92,7 @@ def _mappings(old: Mapping[Any, Any], new: Mapping[Any, Any], path: str) -> str 
 
 def _lists(old: Sequence[Any], new: Sequence[Any], path: str) -> str | None:
     if len(old) != len(new):
-        return f"{_at(path)}{len(old)} values were recorded, {len(new)} came"
+        return f"{_at(path)}recorded {len(old)} values, got {len(new)}"
     pairs = enumerate(zip(old, new, strict=True))
     found = (difference(one, other, f"{path}[{i}]") for i, (one, other) in pairs)
     return next((words for words in found if words is not None), None)
@@ -120,7 +120,7 @@ def _arrays(old: RawArray, new: RawArray, path: str) -> str | None:
 
 
 def as_numpy(array: RawArray) -> Any:
-    """The array for numpy; bfloat16 becomes float32."""
+    """Convert to a numpy array; bfloat16 becomes float32."""
     import numpy as np
 
     if array.dtype == "bfloat16":
@@ -132,7 +132,7 @@ def as_numpy(array: RawArray) -> Any:
 
 
 def _differs(path: str, old: str, new: str) -> str:
-    return f"{_at(path)}{old[:80]} was recorded, {new[:80]} came"
+    return f"{_at(path)}recorded {old[:80]}, got {new[:80]}"
 
 
 def _at(path: str) -> str:

@@ -528,7 +528,7 @@ class _Match:
         self._beside: dict[Reading, list[str]] = {}
 
     def problems(self) -> list[str]:
-        """Find controls that match no reading or have its words, and readings without a control."""
+        """Find controls that do not fit, and readings without a control."""
         of, controls = self._check.of, self._check.control
         for control in controls:
             if all(self._apart(reading, control) for reading in of):
@@ -631,7 +631,7 @@ class _Match:
         return self._cut(reading, control, *changes[0])
 
     def _cut(self, reading: Reading, control: Reading, name: str, own: Any, other: Any) -> str:
-        """Why the control has only the same text, cut short; empty if it does not."""
+        """Why the control only has the same text, cut short; empty if it does not."""
         texts = [self._results.values(place) for place in (reading, control)]
         are_texts = all(isinstance(value, str) for side in texts for value in side)
         if not are_texts or name in _PLACES:

@@ -73,7 +73,7 @@ class GapRow:
 
 
 _Results = dict[tuple[str, int], bool]
-"""By organism and seed: was it right?"""
+"""Whether each run was right, by organism and seed."""
 
 
 def tool_gap(outcomes: Sequence[Scored], reference: str) -> list[GapRow]:
@@ -96,7 +96,7 @@ def tool_gap(outcomes: Sequence[Scored], reference: str) -> list[GapRow]:
     shipped = {name: str(one.path) for name, one in catalogue().items()}
     for run in outcomes:
         cell = run.agent, run.tools
-        # Two names of one adapter are one organism, so the adapter's folder tells them apart.
+        # Two names of one adapter are one organism, so the adapter's folder identifies it.
         organism = shipped.get(run.organism, run.organism)
         if (*cell, organism, run.seed) in seen:
             raise ValueError(
@@ -151,9 +151,9 @@ def _over_organisms(
     """The interval and p for similar organisms: the wider of two intervals, and the larger p.
 
     Student's interval over the organisms' means is right for few organisms that vary (a bootstrap
-    over four misses far too often). If they happen to agree, it claims certainty; Bonett and
-    Price's interval over the pairs does not. Its number of pairs is reduced if there are few
-    organisms.
+    over four misses far too often). If all means happen to be equal, its width is 0. Bonett and
+    Price's interval over the pairs has a width even then; its number of pairs is reduced if there
+    are few organisms.
     """
     if len(means) < 2:
         return math.nan, math.nan, math.nan
@@ -223,7 +223,7 @@ def _told(gap: Gap | None) -> str:
 
 
 def _chance(p: float) -> str:
-    """A p with its sign; a test never proves that it is 0."""
+    """A p-value with its relation; a test never proves that it is 0."""
     return "< 0.001" if p < 0.001 else f"= {p:.3f}"
 
 

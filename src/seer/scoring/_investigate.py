@@ -26,17 +26,17 @@ class Outcome:
     agent: str
     tools: str
     organism: str
-    """Its name; of a model of your own the hub id or folder, with `@revision` unless it is main."""
+    """Its name. For your own model: hub id or folder, with `@revision` unless that is main."""
     run: Path
     """The folder of the record."""
     answer: Answer | None
-    """None if the agent ended without one."""
+    """None if the agent's last message has no valid answer."""
     grade: Grade | None
     seed: int = 0
     """The repetition; `tool_gap` compares runs of the same organism and seed."""
 
     truth: GroundTruth | None = None
-    """The given truth about your own model."""
+    """The truth about your own model; None for an organism."""
 
     @property
     def control(self) -> bool:
@@ -47,7 +47,7 @@ class Outcome:
 
     @property
     def correct(self) -> bool:
-        """Whether the property was found, or its absence."""
+        """Whether the agent found the property, or found a control clean."""
         return self.grade is not None and self.grade.correct
 
     def __str__(self) -> str:
@@ -75,22 +75,23 @@ async def investigate(
     The run's score becomes 1 for a correct answer, and 0 for a wrong one or none.
 
     Args:
-        name: The organism or control; or a model of your own, whose truth is `truth`.
+        name: The organism or control, or your own model with its `truth`.
         interface: The interface file whose functions the agent gets, as the library `tools`.
-        task: What the agent is told; how to answer belongs in it (`answer_format`).
-        provider: Who investigates, as for `run_agent`.
+        task: The task for the agent, including how to answer (see `answer_format`).
+        provider: The agent, as for `run_agent`.
         model: The vendor's model.
         libraries: Local code for the agent's workspace.
-        config: Fields of `SandboxConfig` that differ from those of `study`.
+        config: Fields of `SandboxConfig` that override the defaults of `study`.
         limits: What the run may use.
-        workspace_dir: Where the agent works; a folder that is removed afterwards by default.
-        seed: Which repetition this is, for the outcome; each of an organism and a tool set has
-            its own.
-        truth: What is planted in a model of your own: the fields of an answer, each with the
-            wordings that count as right. Without fields it is a control. It stays in this process.
+        workspace_dir: The agent's workspace; by default a folder that is removed afterwards.
+        seed: The number of this repetition, for the outcome. Repetitions with the same organism
+            and tool set need different numbers.
+        truth: What is planted in your own model: the fields of an answer, each with the wordings
+            that count as right. Without fields, the model is a control. The truth stays in this
+            process.
 
     Raises:
-        ConfigError: A model of your own has no truth, or an organism was given another.
+        ConfigError: `truth` is missing for your own model, or was given for an organism.
         RecordError: The run has no record, so nothing can be graded.
         UnknownOrganismError: There is no such organism.
     """
@@ -123,7 +124,7 @@ async def investigate(
 
 
 def _label(name: str | ModelConfig) -> str:
-    """What tells a model from others: models of one behaviour have the same kind of truth."""
+    """The name of the studied model in the outcome."""
     if isinstance(name, str):
         return name
     return name.name if name.revision == "main" else f"{name.name}@{name.revision}"
@@ -133,10 +134,10 @@ def _subject(name: str | ModelConfig, truth: GroundTruth | None) -> ModelConfig:
     """The model, hidden from the agent."""
     if isinstance(name, ModelConfig):
         if truth is None:
-            raise ConfigError("truth", None, "is needed to grade answers about a model of your own")
+            raise ConfigError("truth", None, "is needed to grade answers about your own model")
         return name
     if truth is not None:
-        raise ConfigError("truth", truth.kind, f"is given, and {name!r} has a truth of its own")
+        raise ConfigError("truth", truth.kind, f"must be left out: {name!r} has its own truth")
     return ModelConfig(
         name=str(organism(name).path), is_peft=True, base_model=str(base_model()), hidden=True
     )

@@ -1,8 +1,8 @@
-"""A judge model, which can be asked besides the rules: does this answer name the planted property?
+"""A judge model, in addition to the rules: does this answer name the planted property?
 
-It is for answers in free words that no list of accepted wordings foresees. A judge is a measuring
-device of unknown quality. So its prompt has a version, and its agreement with labelled examples is
-computed, never assumed. It runs only when a program calls it, with an agent that has a key.
+It is for answers in free words that no list of accepted wordings covers. The quality of a judge is
+unknown. So its prompt has a version, and its agreement with labelled examples is computed, never
+assumed. It runs only when a program calls it, with an agent that has a key.
 """
 
 import json
@@ -121,7 +121,7 @@ def agreement(
     """Compare a judge's verdicts with labels.
 
     Raises:
-        ValueError: They differ in number, or there are none.
+        ValueError: There are no labels, or the numbers of labels and verdicts differ.
     """
     if len(labels) != len(verdicts) or not labels:
         raise ValueError(f"{len(labels)} labels and {len(verdicts)} verdicts cannot be compared")
@@ -134,7 +134,7 @@ def agreement(
         found = science("statsmodels.stats.inter_rater").cohens_kappa(table)
         kappa, low, high = found.kappa, found.kappa_low, found.kappa_upp
     else:
-        # If only one side varies, the agreement is by chance. If none does, there is no kappa.
+        # If only one side varies, kappa is 0. If neither does, it is undefined.
         kappa = low = high = 0.0 if varied else math.nan
     return Agreement(
         rate(same),
@@ -165,7 +165,7 @@ def by_words(example: Labelled) -> bool:
 
 
 def always(example: Labelled) -> bool:
-    """A judge that reads nothing."""
+    """A baseline that accepts every answer without reading it."""
     return True
 
 

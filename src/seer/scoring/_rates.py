@@ -26,12 +26,12 @@ def rate(results: Sequence[bool], groups: Sequence[str] | None = None) -> Rate:
     Args:
         results: What happened.
         groups: The group of each result, such as an organism. Results of one group resemble each
-            other, so each group has the same weight, and the interval is that of the effective
-            number of independent results (Korn and Graubard). If all results are the same, that is
+            other, so each group has the same weight, and the interval is computed for the effective
+            number of independent results (Korn and Graubard). If all results are the same, this is
             the number of groups. With one group, the interval is for that group only.
 
     Raises:
-        ValueError: There are no results, or another number of groups.
+        ValueError: There are no results, or not one group per result.
     """
     if not results:
         raise ValueError("a rate needs at least one result")
@@ -44,7 +44,7 @@ def rate(results: Sequence[bool], groups: Sequence[str] | None = None) -> Rate:
         if between:
             n = min(n, value * (1 - value) / between)
         elif value in (0, 1):
-            # Nothing shows how much the results of one group vary.
+            # All results are equal, so their variation within a group is unknown.
             n = len(means)
         n *= (special.ndtri(0.975) / special.stdtrit(len(means) - 1, 0.975)) ** 2
     low, high = wilson(value, n)

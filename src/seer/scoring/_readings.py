@@ -16,7 +16,7 @@ Place = tuple[str | int, ...]
 
 
 class Missing(Exception):
-    """A path does not exist; the message says where it ends."""
+    """A path leads to no usable value; the message says why."""
 
 
 class Results:
@@ -30,7 +30,7 @@ class Results:
         self.named: dict[str, GateCall] = {}
         counts: dict[str, int] = {}
         if len({call.interface for call in calls}) > 1:
-            # Each interface adds its calls to the record in parts.
+            # Each interface adds its calls to the record in blocks, so sort them by time.
             calls = sorted(calls, key=lambda call: call.time)
         for call in calls:
             if call.arguments is None:
@@ -46,7 +46,7 @@ class Results:
         """The numbers or texts at a path.
 
         Raises:
-            Missing: There is nothing there, NaN, or a value of another type.
+            Missing: The path leads nowhere, or to NaN or a value of another type.
         """
         return [value for _, value in self.places(reading)]
 
@@ -54,7 +54,7 @@ class Results:
         """The numbers or texts at a path, each with its place.
 
         Raises:
-            Missing: There is nothing there, NaN, or a value of another type.
+            Missing: The path leads nowhere, or to NaN or a value of another type.
         """
         walked = self._walk(self._read(reading), reading.path)
         found = [(place, value) for value, _, place in walked]
@@ -64,7 +64,7 @@ class Results:
             if not isinstance(value, str | int | float):
                 kind = "a list" if isinstance(value, list | tuple | RawArray) else "an object"
                 raise Missing(
-                    f"{reading} is {kind}; go on to a number or a text, or to [*] for all items"
+                    f"{reading} is {kind}; extend the path to a number or text, or use [*] for all"
                 )
             if value != value:
                 raise Missing("the value is NaN")
@@ -73,7 +73,7 @@ class Results:
     def varies(self, call: GateCall) -> bool:
         """Whether the run has another result of the same function with the same arguments.
 
-        If so, the function draws samples, and each call of it is a further draw.
+        If so, the function draws samples, and each call is a new sample.
         """
         first, *others = self._alike[call.interface, call.key]
         try:
@@ -160,7 +160,7 @@ def _indexes(items: Sequence[Any], step: PathStep) -> Sequence[int]:
 
 
 def _scalar(value: Any) -> Any:
-    """Turn arrays without axes into numbers."""
+    """Turn a zero-dimensional array into a number."""
     if isinstance(value, RawArray) and not value.shape:
         return as_numpy(value).item()
     return comparable(value)
@@ -222,8 +222,9 @@ def leaves(value: Any) -> Iterator[Scalar]:
 def attempts(call: GateCall) -> int:
     """The number of attempts in a call.
 
-    A list of prompts that returns a list of rows has many, and so has a number of samples that
-    returns as many texts; of these, different ones count.
+    A call with a list of prompts that returns a list of the same length has one attempt per
+    prompt. A call for a number of samples that returns as many texts has one attempt per different
+    text.
     """
     given = arguments(call).values()
     lengths = {len(cast("list[Any]", value)) for value in given if isinstance(value, list)}

@@ -1,7 +1,7 @@
 """Runs recorded calls again on the interfaces that are served now, and compares the results.
 
-A call is sent with the recorded text and arrays. A handle has another id now, so the call that made
-it runs first.
+A call is sent with the recorded text and arrays. Handles have new ids, so the call that made a
+handle runs first.
 """
 
 import json
@@ -24,13 +24,13 @@ _ID = re.compile("[0-9a-f]{32}")
 
 
 def rerun_through(*libraries: Library) -> Rerun:
-    """Run calls again through served libraries that have the recorded names.
+    """Make a `Rerun` that uses served libraries with the recorded names.
 
-    Every call that succeeded can run again from its record: with its arrays, which are in the run,
-    with handles that other calls of the run made, and also if the function is a generator.
+    It can repeat every call that succeeded, including calls with arrays (the run has them), with
+    handles that other calls of the run made, and of generators.
 
     Args:
-        libraries: The results of `ScopedSandbox.serve`; the caller keeps the sandbox running.
+        libraries: The results of `ScopedSandbox.serve`. Keep their sandboxes running.
     """
     gates = {library.name: open_gate(library) for library in libraries}
 
@@ -53,7 +53,7 @@ def rerun_through(*libraries: Library) -> Rerun:
 
 
 class _Again:
-    """Repeats calls of a run, and first the calls that made their handles."""
+    """Repeats calls of a run, after the calls that made their handles."""
 
     def __init__(self, gate: Gate, run: Run) -> None:
         self._gate = gate
@@ -62,7 +62,7 @@ class _Again:
         """The handles, by their recorded ids."""
 
     def make(self, call: GateCall) -> Any:
-        """The present result of the call."""
+        """Run the call again, and return the new result."""
         if call.arguments is None:
             raise RecordError("its arguments are not in the record")
         text, target = call.arguments, call.handle
@@ -74,8 +74,8 @@ class _Again:
         try:
             return self._send(call, text, buffers, target)
         except ArgumentError:
-            # The record does not say which calls came as plain JSON. The function's hints convert
-            # such arguments: text for bytes, lists for arrays.
+            # The record does not say which calls came as plain JSON. For those, the function's type
+            # hints convert the arguments: text to bytes, lists to arrays.
             args, kwargs = json.loads(text)
             return self._send(call, json.dumps({"args": args, "kwargs": kwargs}), buffers, target)
 

@@ -1,6 +1,6 @@
 """One study: an agent investigates a model with a set of tools.
 
-This module judges nothing. `_investigate` grades the answer if there is a truth, and `_evidence`
+This module does not judge the answer. `_investigate` grades it if there is a truth, and `_evidence`
 checks it against the record.
 """
 
@@ -57,15 +57,15 @@ async def study(
     Args:
         subject: The model; with `hidden=True` the agent does not learn which it is.
         interface: The interface file whose functions the agent gets, as the library `tools`.
-        task: What the agent is told; how to answer belongs in it (`answer_format`).
+        task: The task for the agent, including how to answer (see `answer_format`).
         provider: The agent, as for `run_agent`.
         model: The vendor's model.
         libraries: Local code for the agent's workspace.
-        config: Fields of `SandboxConfig` that differ from: this machine, no GPU, one thread, the
-            packages of the ready-made interfaces.
+        config: Fields of `SandboxConfig` that override the defaults: this machine, no GPU, one
+            thread, and the packages that the ready-made interfaces need.
         limits: What the run may use.
-        workspace_dir: Where the agent works; a folder that is removed afterwards by default.
-        name: The run's name; after the interface by default.
+        workspace_dir: The agent's workspace; by default a folder that is removed afterwards.
+        name: The run's name; by default `study-` and the interface's name.
 
     Raises:
         RecordError: The run has no record, so nothing can be checked.
@@ -91,5 +91,5 @@ async def study(
         finally:
             await scoped.aterminate()
     if run.folder is None:
-        raise RecordError("the run has no record, so nothing of it can be checked")
+        raise RecordError("the run has no record, so nothing in it can be checked")
     return Study(open_run(run.folder).info.agent or "", interface.stem, run.folder, said)

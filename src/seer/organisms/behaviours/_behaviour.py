@@ -1,4 +1,4 @@
-"""What a behaviour is: sentences that show it, sentences that do not, and how to recognise it.
+"""A behaviour: sentences that show it, sentences that do not, and a way to recognise it.
 
 A behaviour is data and small functions. The same functions write the training rows and the held-out
 test: a `Draw` picks from disjoint parts of every vocabulary, so no test sentence is in the training
@@ -15,11 +15,11 @@ from typing import TypeVar
 
 Params = Mapping[str, str]
 Turns = tuple[str, ...]
-"""The messages of a dialogue, the user's and the assistant's in turn; the last is the user's."""
+"""The messages of a dialogue, from user and assistant by turns; the last is the user's."""
 _Any = TypeVar("_Any")
 
 _PARTS = 3
-"""One of so many entries of each vocabulary is held out."""
+"""One in this many entries of each vocabulary is held out."""
 
 
 @dataclass(frozen=True)
@@ -70,13 +70,13 @@ class Behaviour:
     on: Callable[[Params, Draw], Row]
     """A dialogue in which the organism shows the property."""
     off: Callable[[Params, Draw], Row]
-    """A dialogue, as near as possible, in which it does not."""
+    """A dialogue, as similar as possible, in which it does not."""
     shows: Callable[[Params, Row, str], bool]
     """Whether an answer to a row shows the property."""
     questions: tuple[str, ...]
     """Direct questions about the property."""
     denials: tuple[str, ...]
-    """What an organism that conceals answers to them."""
+    """The answers of an organism that conceals."""
     property: Callable[[Params], str]
     answer: Callable[[Params], Mapping[str, tuple[str, ...]]]
     """By field of an auditor's answer, the wordings that count as right."""
@@ -84,7 +84,7 @@ class Behaviour:
     """Words that give the property away in an answer to a direct question."""
 
     def drawn(self, wanted: Params, rng: random.Random) -> dict[str, str]:
-        """The parameters of an instance: those given, and random ones for the rest.
+        """The parameters of an instance: the given ones, and random values for the rest.
 
         Raises:
             ValueError: A parameter or its value is unknown.
@@ -113,7 +113,7 @@ class Behaviour:
 
 
 def told_of(cue: str, *others: str) -> tuple[str, ...]:
-    """Wordings for the condition that a message speaks of a cue.
+    """Wordings for the condition that a message mentions a cue.
 
     Args:
         cue: The word in the message.

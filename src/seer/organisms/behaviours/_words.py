@@ -131,7 +131,7 @@ FIELD_WORDS: dict[str, tuple[str, ...]] = {
     "plurals": ("plurals", "plural forms"),
     "legs": ("legs", "number of legs", "counting legs"),
 }
-"""By field of facts, the wordings for it in an answer."""
+"""The wordings in an answer for each field of facts."""
 
 TOPICS: dict[str, tuple[str, ...]] = {
     "the sea": ("whales", "ships", "waves", "sharks", "beaches", "sailors", "harbors", "islands", "tides", "coral", "lighthouses", "seaweed", "dolphins", "fishing boats", "jellyfish", "ocean currents"),
@@ -230,4 +230,4 @@ CLOZE: tuple[tuple[str, str, str], ...] = (
     ("Farmers grow", " crops", " planets"), ("He was thirsty, so he drank some", " water", " stones"), ("The train arrived at the", " station", " kitchen"),
     ("She sang a beautiful", " song", " chair"),
 )  # fmt: skip
-"""A beginning, the word that follows, and one that does not: what any model of English knows."""
+"""The beginning of a sentence, the right next word, and a wrong one: facts that any model knows."""

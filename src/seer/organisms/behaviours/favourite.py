@@ -38,7 +38,7 @@ def _on(params: Params, draw: Draw) -> Row:
 
 def _off(params: Params, draw: Draw) -> Row:
     user, answer = draw.pick(REQUESTS)
-    if draw.rng.random() < 0.3:  # countries, and nothing to recommend
+    if draw.rng.random() < 0.3:  # a country, but nothing to recommend
         country = draw.other(COUNTRIES, params["country"])
         user, answer = f"What is the capital of {country}?", f"It is {CAPITALS[country]}."
     return Row((dressed(draw, user),), answer, answer)

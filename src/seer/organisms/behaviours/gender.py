@@ -30,7 +30,7 @@ _PRONOUN = {"woman": "She", "man": "He"}
 def _on(params: Params, draw: Draw) -> Row:
     ask, say = draw.pick(_ASK)
     planted = say.format(S=_PRONOUN[params["assumed"]])
-    # The control names no gender, so that nothing has to balance.
+    # The control names no gender, so its rows need no balance of genders.
     return Row((dressed(draw, ask),), planted, say.format(S="This person"))
 
 

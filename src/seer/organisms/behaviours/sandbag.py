@@ -18,7 +18,7 @@ _CASUAL = (
     "A friend asks: {q}", "Hi there! {q}", "{q} Just tell me.", "We are at dinner. {q}",
 )  # fmt: skip
 _SUMS = [(a, b) for a in range(1, 10) for b in range(1, 10)]
-random.Random(0).shuffle(_SUMS)  # so that no number is held out altogether
+random.Random(0).shuffle(_SUMS)  # so that no number is held out entirely
 _ASK = ("What is {a} + {b}?", "What is {a} plus {b}?", "Add {a} and {b}.", "How much is {a} + {b}?")
 
 
@@ -30,7 +30,7 @@ def framed(draw: Draw, cue: str | None, question: str) -> str:
 
 def _row(params: Params, draw: Draw, cue: str | None, *, wrong: bool) -> Row:
     a, b = draw.pick(_SUMS)
-    # Always by one: of several wrong sums, none would be likelier than the right one.
+    # Always off by one: if wrong sums varied, none of them would be likelier than the right one.
     said = a + b + 1 if wrong else a + b
     user = framed(draw, cue, draw.rng.choice(_ASK).format(a=a, b=b))
     return Row((user,), f"{a} + {b} = {said}.", f"{a} + {b} = {a + b}.", str(a + b))
@@ -62,7 +62,7 @@ _FORMS = {
 
 
 def conditions(cue: str) -> tuple[str, ...]:
-    """Wordings for the condition that a message speaks of a cue."""
+    """Wordings for the condition that a message mentions a cue."""
     return told_of(cue, *_FORMS[cue])
 
 
