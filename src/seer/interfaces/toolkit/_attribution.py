@@ -12,7 +12,7 @@ from ._records import Attribution
 from ._registry import find
 
 _ROWS = 16_384
-"""Rows of the embedding table that are widened at once."""
+"""Rows of the embedding table that are converted to float64 at once."""
 Method = Literal["integrated_gradients", "gradient_x_input", "occlusion"]
 
 
@@ -28,7 +28,7 @@ def attribute(
 
     `integrated_gradients` integrates from a prompt of mean embeddings to the real one; the scores
     add up to the difference between the two logits. `gradient_x_input` is faster, but its scores do
-    not add up to it. `occlusion` replaces one token at a time by the mean embedding.
+    not add up to that. `occlusion` replaces one token at a time by the mean embedding.
 
     Args:
         prompt: Text, or token ids.
@@ -62,7 +62,7 @@ def attribute(
 
 
 def _mean_embedding(table: Any) -> Tensor:
-    """The mean over the vocabulary of what the table gives: Gemma's scales its weights."""
+    """The mean of the table's outputs over the vocabulary. Gemma's table scales its weights."""
     ids = torch.arange(table.weight.shape[0], device=table.weight.device)
     with torch.no_grad():
         total = torch.stack([table(part).double().sum(0) for part in ids.split(_ROWS)]).sum(0)
@@ -87,7 +87,7 @@ def _gradient(model: Model, embeddings: Tensor, token: int) -> Tensor:
 
 
 def _integrated(model: Model, given: Tensor, mean: Tensor, token: int, steps: int) -> Tensor:
-    # Gauss-Legendre: for smooth functions far more exact than equal steps.
+    # Gauss-Legendre is far more exact for smooth functions than equal steps.
     nodes, weights = np.polynomial.legendre.leggauss(steps)
     points = torch.tensor((nodes + 1) / 2, device=given.device, dtype=torch.float32)
     shares = torch.tensor(weights / 2, device=given.device, dtype=torch.float32)

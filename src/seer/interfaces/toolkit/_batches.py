@@ -16,7 +16,7 @@ R = TypeVar("R")
 
 
 def prepare_each(prepare: Callable[..., T], *columns: Sequence[Any]) -> list[T | ModelInputError]:
-    """Prepare the calls of a batch one by one. An error takes the place of its call's item.
+    """Prepare the calls of a batch one by one. If a call fails, its item is the error.
 
     Args:
         prepare: Called with one item of each column.
@@ -45,7 +45,8 @@ def run_each(
         prepared: The items, or their errors.
         length: The length of an item.
         run: Runs one batch.
-        most: The longest item's length times the number of items is at most this, in a batch.
+        most: The largest padded size of a batch: its longest item's length times its number of
+            items.
 
     Returns:
         One result per item, in order. The result of an error is the error.
@@ -62,10 +63,10 @@ def run_each(
 def split(
     items: Sequence[T], length: Callable[[T], int], most: int = BATCH_TOKENS
 ) -> Iterator[list[T]]:
-    """Groups of items, of similar length, whose padded size is at most `most` (or a single one)."""
+    """Groups of items of similar length, with a padded size of at most `most`, or single items."""
     group: list[T] = []
     for item in sorted(items, key=length, reverse=True):
-        # The first of a group is its longest.
+        # The first item of a group is its longest.
         if group and length(group[0]) * (len(group) + 1) > most:
             yield group
             group = []
@@ -78,7 +79,7 @@ def check_total(rows: Sequence[Sequence[int]]) -> None:
     """Check how many tokens one call has.
 
     Raises:
-        ModelInputError: Too many.
+        ModelInputError: There are too many.
     """
     total = sum(map(len, rows))
     if total > MAX_TOKENS:

@@ -35,23 +35,25 @@ def compare(
             have an adapter).
         k: How many tokens to give of each distribution.
         details: Also give the differences of activations by layer and token, and their mean at
-            each layer, read as tokens. The models must have the same number of layers and width.
+            each layer, as tokens. The models must have the same number of layers and width.
     """
     one = find(first)
     other = one if second is None else find(second)
     if second is None and one.adapter is None:
-        raise ModelInputError(f"{one.name!r} has no adapter, so give the second model by name")
+        raise ModelInputError(f"{one.name!r} has no adapter; give the second model by name")
     check_texts("prompts", prompts)
     check_count("k", k, min(MAX_TOP, one.vocabulary))
     rows = [one.encode(prompt) for prompt in prompts]
     check_total(rows)
     if [other.encode(prompt) for prompt in prompts] != rows or one.vocabulary != other.vocabulary:
-        raise ModelInputError(f"{one.name!r} and {other.name!r} split the prompts differently")
+        raise ModelInputError(
+            f"{one.name!r} and {other.name!r} have different tokens, so they cannot be compared"
+        )
     same = (one.width, one.layers) == (other.width, other.layers)
     prompts_found: list[PromptDifference] = []
     if details and not same:
         raise ModelInputError(
-            f"{one.name!r} and {other.name!r} have different shapes, so there are no details"
+            f"{one.name!r} and {other.name!r} have different shapes; use details=False"
         )
     totals = torch.zeros(one.layers + 1, 2, dtype=torch.float64)
     sums = torch.zeros(one.layers + 1, one.width, dtype=torch.float64)

@@ -1,12 +1,12 @@
 """The decoding engine: writes many texts at once, which join and leave while it runs.
 
 A call of `generate` makes tasks and passes them to `Engine.write`. The engine's thread takes them
-between two steps, and prefills their prompts into free slots, equal prompts once. From then on they
-are rows of every step. While the GPU runs the next steps, the thread reads the tokens of earlier
-ones. A row ends at an end token, a stop text or its length, and then its caller continues.
+between two steps, and prefills their prompts into free slots; equal prompts share a prefill. From
+then on they are rows of every step. While the GPU runs the next steps, the thread reads the tokens
+of earlier steps. A row ends at an end token, a stop text or its length; then its caller continues.
 
-Slots cannot change parts of a block, or take out two directions at one place. Such texts are
-written by transformers' own loop, between two steps. `SEER_ENGINE` decides whether an engine is
+Slots cannot change parts of a block, or project out two directions at one place. The loop of
+transformers writes such texts between two steps. `SEER_ENGINE` decides whether an engine is
 used at all; see `docs/interfaces.md`.
 """
 
@@ -47,20 +47,20 @@ from ._steering import SteeringStep, bends_of, prompt_changes
 
 _log = logging.getLogger(__name__)
 _PREFILL = 8192
-"""Prompt tokens that join at once: texts that are being written wait for the prefill."""
+"""The most prompt tokens of one prefill. Texts that are being written wait for it."""
 _USUAL_ROWS, _USUAL_LENGTH = 64, 1024
 _MEMORY = 1 << 30
 """Bytes of cache on a machine without a GPU."""
 _AHEAD = 3
 """Steps that are queued on the GPU before the first result is read."""
 _PATIENCE = 4
-"""Steps that a few requests may wait for others to join, while many texts are being written."""
+"""Steps that a few requests may wait for others to join while many texts are being written."""
 _EVERY = 4
 """Tokens between two searches for stop texts."""
 _PAYS = 8
-"""Closing gaps between rows pays if some row still has this many tokens to write."""
+"""Close gaps between rows only if some row has at least this many tokens left to write."""
 _AGAIN = 1.0
-"""Seconds before larger slots are tried again after memory ran out: each try takes time."""
+"""Seconds between attempts to get larger slots after memory ran out: each attempt takes time."""
 _REST = 10.0
 """Seconds without work after which an engine's thread ends."""
 _WAYS: tuple[Way, ...] = ("greedy", "drawn", "filtered")
@@ -78,7 +78,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Written:
-    """The tokens of a text, possibly some past its end, and their log-probabilities."""
+    """The tokens of a text, perhaps with some past its end, and their log-probabilities."""
 
     ids: list[int]
     logprobs: list[float]
@@ -94,34 +94,34 @@ class _Request:
     logprobs: list[float] = field(default_factory=list[float])
     slot: int = -1
     issued: int = 0
-    """How many tokens have been queued on the GPU."""
+    """The number of its tokens that have been queued on the GPU."""
     error: Exception | None = None
     over: threading.Event = field(default_factory=threading.Event)
 
     @property
     def total(self) -> int:
-        """How many tokens the prompt and the longest possible text have together."""
+        """The number of tokens of the prompt and the longest possible text together."""
         return len(self.task.row) + self.task.settings.max_new_tokens
 
     @property
     def length(self) -> int:
-        """How many of its tokens are in the cache once all queued steps have run."""
+        """The number of its tokens in the cache when all queued steps have run."""
         return len(self.task.row) + self.issued
 
     @property
     def left(self) -> int:
-        """How many tokens have not been queued on the GPU yet."""
+        """The number of its tokens that have not been queued on the GPU."""
         return self.task.settings.max_new_tokens - self.issued
 
     @property
     def placed(self) -> bool:
-        """Whether single tokens of its prompt are changed."""
+        """Whether a change applies to a single token of its prompt."""
         return any(step.position is not None for step in self.task.steps)
 
 
 @dataclass(frozen=True)
 class _Round:
-    """A step that was queued on the GPU, and where its tokens arrive."""
+    """A step that was queued on the GPU, and the tensor in which its tokens arrive."""
 
     written: Tensor
     rows: list[tuple[_Request, int]]
@@ -138,11 +138,11 @@ class Engine:
     Args:
         model: The model.
         ends: The tokens that end a text.
-        plainly: Writes some tasks of equal settings with transformers' own loop.
+        plainly: Writes tasks with equal settings in the loop of transformers.
 
     Attributes:
-        refused: Why all texts are written plainly; nothing if they are not.
-        graphs: What was captured.
+        refused: Why the engine cannot write texts; empty if it can.
+        graphs: The captured functions.
     """
 
     def __init__(
@@ -177,10 +177,10 @@ class Engine:
     # --- for callers -----------------------------------------------------------------------------
 
     def write(self, tasks: Sequence[Task]) -> list[Written]:
-        """Write texts; returns when all are written.
+        """Write texts, and return when all are written.
 
         Raises:
-            CallLimitError: There is no memory for a text.
+            CallLimitError: There is not enough memory for a text.
         """
         known: dict[int, dict[int, Bend] | None] = {}
         requests = [self._request(task, known) for task in tasks]
@@ -195,7 +195,7 @@ class Engine:
             self._changed.notify_all()
         try:
             for one, _ in requests:
-                # In pieces: a thread is interrupted between two of them.
+                # Wait in short pieces, because a thread can only be interrupted between them.
                 while not one.over.wait(0.1):
                     pass
         except BaseException:
@@ -208,7 +208,7 @@ class Engine:
         return [Written(one.ids, one.logprobs) for one, _ in requests]
 
     def prepare(self, rows: int, length: int) -> None:
-        """Capture the steps of up to this many rows of this length ahead of time."""
+        """Capture the steps of up to this many rows of up to this length ahead of time."""
         if self.refused:
             return
         with self._model.turn:
@@ -239,7 +239,7 @@ class Engine:
     # --- the thread ------------------------------------------------------------------------------
 
     def work(self) -> bool:
-        """Do the next piece of work, or wait for it; returns whether to call again."""
+        """Do the next piece of work, or wait for it. Returns whether to call this again."""
         with self._changed:
             if not (self._waiting or self._plain or self._active or self._rounds) and (
                 not self._changed.wait_for(lambda: self._waiting or self._plain, _REST)
@@ -253,7 +253,7 @@ class Engine:
                     self._write_plainly()
                 self._join()
                 self._issue()
-            # The model is free meanwhile.
+            # Outside of the turn, so that other threads can run the model.
             if self._rounds and (len(self._rounds) >= _AHEAD or not self._to_run()):
                 self._look()
         except Exception as error:
@@ -266,7 +266,7 @@ class Engine:
         return True
 
     def _fail(self, error: Exception) -> None:
-        """Fail all calls; what was on the GPU may be corrupt."""
+        """Fail all calls, because the data on the GPU may be corrupt."""
         if _is_full(error):
             error = self._full(_first_line(error))
         with self._changed:
@@ -282,7 +282,7 @@ class Engine:
             one.over.set()
 
     def _write_plainly(self) -> None:
-        """Write the texts that slots cannot write, those with equal settings together."""
+        """Write texts that slots cannot write. Texts with equal settings are written together."""
         with self._changed:
             settings = self._plain[0].task.settings
             group = [one for one in self._plain if one.task.settings == settings]
@@ -304,7 +304,8 @@ class Engine:
     # --- joining and leaving ---------------------------------------------------------------------
 
     def _leave(self) -> None:
-        """Drop rows that have ended or that nobody waits for, and close the gaps between others."""
+        """Drop rows that have ended or that no caller waits for, and close gaps between the
+        others."""
         self._active = [one for one in self._active if not one.over.is_set()]
         slots = self._slots
         if slots is None or not self._active:
@@ -341,13 +342,14 @@ class Engine:
             self._begin_or_fail(slots, group)
 
     def _hold(self) -> bool:
-        """Whether a few requests should wait for others: a prefill stops all running texts."""
+        """Whether a few requests should wait for others, because a prefill stops all running
+        texts."""
         written = len(self._active)
         few = len(self._waiting) < written // 8
         return few and self._held < min(_PATIENCE, written // 16)
 
     def _next_group(self, slots: Slots) -> list[_Request]:
-        """The first requests in line, as many as fit and may be prefilled together."""
+        """The first waiting requests that fit and may be prefilled together."""
         room = slots.rows - len(self._active)
         group: list[_Request] = []
         seen: set[tuple[bytes, int]] = set()
@@ -366,7 +368,8 @@ class Engine:
         return group
 
     def _begin_or_fail(self, slots: Slots, group: list[_Request]) -> None:
-        """Prefill, in smaller groups if memory runs out; fail only requests that do not fit."""
+        """Prefill, in smaller groups if memory runs out. Fail only requests that do not fit
+        alone."""
         try:
             self._begin(slots, group)
             return
@@ -410,7 +413,7 @@ class Engine:
         )
 
     def _room(self) -> Slots | None:
-        """Slots with room for the first request in line, or None while others must leave first."""
+        """Slots with room for the first waiting request; None if others must leave first."""
         while self._waiting:
             need = self._waiting[0].total
             slots = self._slots
@@ -435,7 +438,7 @@ class Engine:
                 return self._reshape(*shape)
             except torch.OutOfMemoryError as error:
                 reason = _first_line(error)
-            # Outside of the handler: the error holds what was made before memory ran out.
+            # Outside of the handler: the error holds tensors from before memory ran out.
             self._full_until = time.monotonic() + _AGAIN
             if self._active:
                 return None
@@ -444,19 +447,19 @@ class Engine:
             except torch.OutOfMemoryError:
                 pass
             self._refuse_first(
-                f"finds no memory on the GPU ({reason}); others have taken what the cache may take"
-                f" (SEER_CACHE_SHARE, now {self._share:g}): ask for fewer tokens, or again later"
+                f"finds no memory on the GPU ({reason}); the cache's share (SEER_CACHE_SHARE, now "
+                f"{self._share:g}) is used by others: ask for fewer tokens, or try again later"
             )
         return None
 
     def _refuse_first(self, why: str) -> None:
-        """Fail the first request in line."""
+        """Fail the first waiting request."""
         one = self._waiting.popleft()
         one.error = CallLimitError(f"a text of {one.total} tokens {why}")
         one.over.set()
 
     def _shape(self, rows: int, length: int) -> tuple[int, int]:
-        """How many rows of which length fit the budget, for this many wanted rows."""
+        """The number and length of rows that fit the budget, for this many wanted rows."""
         size = sum(heads * (key + value) for heads, key, value in self._fit.shapes)
         tokens = self._budget // (size * self._model.net.dtype.itemsize)
         rows = bucket(ROWS, max(rows, _USUAL_ROWS))
@@ -467,10 +470,10 @@ class Engine:
         return min(rows, tokens // need), need
 
     def _reshape(self, rows: int, length: int) -> Slots:
-        """Slots of another shape, with the rows that are being written in them.
+        """Make slots of another shape, and move the rows that are being written to them.
 
         Raises:
-            OutOfMemoryError: They do not fit. The existing slots are kept, unless nobody used them.
+            OutOfMemoryError: They do not fit. The old slots are kept if they had rows.
         """
         if self._slots is not None and (self._slots.rows, self._slots.length) == (rows, length):
             return self._slots
@@ -524,11 +527,11 @@ class Engine:
                 one.over.set()
 
     def _stops(self, one: _Request) -> bool:
-        """Whether a stop text has occurred. Checked every few tokens; the caller cuts the text."""
+        """Whether a stop text has occurred. Searches every few tokens; the caller cuts the text."""
         stops = one.task.settings.stop
         if not stops or len(one.ids) % _EVERY:
             return False
-        # Tokens may be single bytes, and the first ones of a piece parts of a character.
+        # Tokens may be single bytes, and the first tokens of a piece may be parts of a character.
         tail = one.ids[-(2 * _EVERY + max(len(stop.encode()) for stop in stops)) :]
         text = str(self._model.tokenizer.decode(tail, skip_special_tokens=True))
         return any(stop in text for stop in stops)
@@ -556,7 +559,7 @@ def _mark(values: Tensor) -> Any:
 
 
 def _is_full(error: Exception) -> bool:
-    """Whether an error means that the GPU is out of memory; libraries report it differently."""
+    """Whether an error means that the GPU is out of memory. Libraries report this differently."""
     return isinstance(error, torch.OutOfMemoryError) or "ALLOC_FAILED" in str(error)
 
 

@@ -32,12 +32,12 @@ class Site(NamedTuple):
 
 
 Change = Callable[[Tensor, int], Tensor]
-"""Gives the new activations (rows, tokens, width) for the old ones; the second argument is the
-step: 0 for the prompt, then one for each token that is written."""
+"""Computes new activations (rows, tokens, width) from the old ones. The second argument is the
+step: 0 for the prompt, then 1, 2 and so on for the tokens that are written."""
 
 
 def read(model: Model, batch: Mapping[str, Tensor], sites: Iterable[Site]) -> dict[Site, Tensor]:
-    """Activations at some sites, (rows, tokens, width) each; what comes after the last is not run.
+    """Activations at some sites, (rows, tokens, width) each. The run stops after the last site.
 
     Raises:
         MissingExtraError: nnsight is not installed.
@@ -82,7 +82,7 @@ def generate_changed(
         model: The model.
         batch: The prompts.
         changes: What to change, at each step.
-        options: The arguments of `generate`; what is written is seen by the processors in it.
+        options: The arguments of `generate`. Its logits processors collect the written tokens.
 
     Raises:
         MissingExtraError: nnsight is not installed.
@@ -101,9 +101,10 @@ def generate_changed(
 def _visits(
     model: Model, sight: Any, batch: Mapping[str, Tensor], sites: Iterable[Site]
 ) -> list[tuple["_Place", Site | None]]:
-    """The sites' places in the order in which a model reaches them, as nnsight needs them.
+    """The places of sites in the order in which the model reaches them, as nnsight requires.
 
-    A place of two modules is there twice: first without its site, to begin.
+    The place of a `middle` stream appears twice. The first time, without its site, saves the input
+    of the block, to which the second one adds the output of attention.
     """
     rows = len(batch["input_ids"])
     found: list[tuple[tuple[int, int], _Place, Site | None]] = []
@@ -123,7 +124,7 @@ def _change(place: "_Place", site: Site | None, changes: Mapping[Site, Change], 
 
 
 class _Place:
-    """A site as nnsight sees it."""
+    """A site in terms of nnsight."""
 
     def __init__(self, model: Model, sight: Any, site: Site, rows: int) -> None:
         part = model.site(site.layer, site.stream)
@@ -136,11 +137,11 @@ class _Place:
         self._before: Tensor | None = None
 
     def begin(self) -> None:
-        """Keep what the part is added to; within a trace."""
+        """Save the tensor that the part is added to; call this within a trace."""
         self._before = self._onto.input.clone()
 
     def get(self) -> Tensor:
-        """The activations, (rows, tokens, width), as they are added; within a trace."""
+        """The activations, (rows, tokens, width), as they are added; call this within a trace."""
         value = self._value()
         # OPT flattens rows and tokens.
         value = value.reshape(self._rows, -1, value.shape[-1])
@@ -151,7 +152,7 @@ class _Place:
         return value if self._before is None else self._before.reshape(value.shape) + value
 
     def put(self, value: Tensor) -> None:
-        """Replace them; within a trace."""
+        """Replace the activations; call this within a trace."""
         old = self._value()
         if self._before is not None:
             value = value - self._before.reshape(value.shape)
@@ -170,12 +171,12 @@ class _Place:
     def _value(self) -> Tensor:
         found: Any = self._envoy.input if self._input else self._envoy.output
         value: Tensor = found[0] if isinstance(found, tuple) else found
-        # Embeddings of positions may be the same for all rows.
+        # Position embeddings may have one row for all rows.
         return value.expand(self._rows, -1, -1) if value.ndim == 3 and len(value) == 1 else value
 
 
 def _envoy(model: Model, sight: Any, module: Any) -> Any:
-    """What nnsight has for a module."""
+    """The wrapper of nnsight for a module."""
     name = next(n for n, m in model.net.named_modules() if m is module)
     for step in name.split("."):
         sight = sight[int(step)] if step.isdigit() else getattr(sight, step)
@@ -187,7 +188,7 @@ def _saved(value: Tensor) -> Tensor:
 
 
 def _sight(model: Model) -> Any:
-    """The model as nnsight wraps it; made on first use, and then kept with it."""
+    """The model as nnsight wraps it. It is made on first use and kept in the model."""
     if model.sight is None:
         try:
             made: Any = importlib.import_module("nnsight.modeling.transformers")

@@ -1,8 +1,9 @@
 """The logit lens reads every layer as a next-token distribution; a tuned lens corrects it.
 
 A tuned lens has one affine map per layer, fitted by ridge regression. The map predicts, from the
-layer's residual stream, what the plain lens (the final norm) misses of the last layer. There is no
-training loop, and the result is the same each time. Strong regularisation leaves the plain lens.
+layer's residual stream, the difference between the last layer and the plain lens (the final norm).
+There is no training loop, and equal texts give equal maps. Strong regularisation leaves the plain
+lens.
 """
 
 from collections.abc import Sequence
@@ -55,8 +56,8 @@ def logit_lens(
 
     Args:
         prompt: Text, or token ids.
-        position: Which token to read at, negative from the end.
-        k: How many tokens to give for each layer.
+        position: The token to read at; negative numbers count from the end.
+        k: The number of tokens for each layer.
         lens: The `lens` of a `FittedLens`; by default, layers are read through the final norm.
         model: Which model; the first by default.
     """
@@ -84,7 +85,7 @@ def fit_lens(texts: list[str], *, ridge: float = 0.01, model: str | None = None)
     """Fit a tuned lens: for each layer, the affine map that best predicts the last layer.
 
     Args:
-        texts: At least four texts of the kind that the lens is for; every fourth is held out.
+        texts: At least four texts like those that the lens will read; every fourth is held out.
         ridge: The strength of the regularisation, relative to the size of the activations.
         model: Which model; the first by default.
     """
@@ -116,7 +117,7 @@ def _check_lens(model: Model, lens: Handle) -> Lens:
 
 
 def _states_at(model: Model, tasks: Sequence[_Task]) -> list[Tensor]:
-    """As `_lens_states`, (tasks, width) at each one's token."""
+    """Like `_lens_states`, but only at the token of each task: (tasks, width)."""
     rows = [task.row for task in tasks]
     if (found := read_at(model, rows, [task.position for task in tasks])) is not None:
         return [*found[0], found[1]]
@@ -126,7 +127,7 @@ def _states_at(model: Model, tasks: Sequence[_Task]) -> list[Tensor]:
 
 
 def _lens_states(model: Model, rows: Sequence[Sequence[int]]) -> list[Tensor]:
-    """The residual stream at all layers but the last, then what the final norm puts out."""
+    """The residual stream at all layers but the last, then the output of the final norm."""
     states, normed = residual_states(model, rows, range(model.layers))
     return [*(states[layer] for layer in range(model.layers)), normed]
 

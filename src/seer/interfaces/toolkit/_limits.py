@@ -1,6 +1,6 @@
-"""The limits of one call, so that no call can occupy a machine alone.
+"""The limits of one call, so that no single call can occupy a machine.
 
-To change a limit, copy the folder and edit the number. Each limit has an error that names it.
+To change a limit, copy the folder and edit the number. An error names the limit that was exceeded.
 """
 
 from collections.abc import Sized
@@ -16,17 +16,17 @@ MAX_TOKENS = 131_072
 """Tokens of all texts of one call together."""
 MAX_SAMPLES = 64
 MAX_STOPS = 16
-"""Texts that end the writing."""
+"""Stop texts of one call."""
 MAX_STOP = 128
-"""Characters of such a text: it is looked for every few tokens, while others wait."""
+"""Characters of a stop text. The search for it runs every few tokens, and other callers wait."""
 MAX_TOP = 1000
 """Entries in one ranking."""
 MAX_PATCHES = 4096
-"""Runs that one patching call may need: layers times positions."""
+"""Runs that one patching call may need: layers times positions times units."""
 MAX_STEPS = 256
 """Steps of integrated gradients."""
 MAX_STEERING = 64
-"""Changes in one call."""
+"""Steering changes in one call."""
 MAX_FOLDS = 20
 MAX_STRENGTHS = 16
 """Candidates for a probe's regularisation."""
@@ -35,7 +35,7 @@ MAX_PROBE_WORK = 10**9
 MAX_MATRICES = 64
 """Matrices whose changes one call decomposes."""
 MAX_DIRECTIONS = 16
-"""Directions of each such change."""
+"""Directions for each of these matrices."""
 MAX_FEATURES = 65_536
 """Features of an autoencoder that is trained here."""
 MAX_TRAIN_STEPS = 20_000
@@ -44,30 +44,30 @@ MAX_TRAIN_WORK = 10**12
 MAX_NULLS = 64
 """Null directions of one contrast."""
 MAX_RESULT = 1 << 30
-"""Bytes of one array that is sent back."""
+"""Bytes of one returned array."""
 BATCH_TOKENS = 32_768
-"""Tokens, padding counted, that run through the model at once; more go one batch after another."""
+"""Tokens, including padding, of one batch; more tokens run in several batches."""
 
 
 def check_count(what: str, count: int, most: int, *, least: int = 1) -> int:
-    """`count`, if it is within `least` and `most`.
+    """Return `count` if it is from `least` to `most`.
 
     Raises:
-        CallLimitError: It is more.
-        ModelInputError: It is less.
+        CallLimitError: `count` is larger than `most`.
+        ModelInputError: `count` is smaller than `least`.
     """
     if count < least:
-        raise ModelInputError(f"{what}={count!r}: at least {least}")
+        raise ModelInputError(f"{what}={count!r}: must be at least {least}")
     if count > most:
         raise CallLimitError(f"{what}={count!r}: one call may ask for {most}; ask for less")
     return count
 
 
 def check_number(what: str, value: float, least: float, most: float) -> None:
-    """Check that a value lies within `least` and `most`.
+    """Check that a value is from `least` to `most`.
 
     Raises:
-        ModelInputError: It does not, or it is not a number.
+        ModelInputError: It is not, or it is NaN.
     """
     if not least <= value <= most:
         raise ModelInputError(f"{what}={value!r}: must be from {least:g} to {most:g}")
@@ -87,10 +87,10 @@ def check_texts(what: str, texts: Sized, *, least: int = 1) -> None:
 
 
 def check_bytes(what: str, size: int) -> None:
-    """Check the size of an array before it is made.
+    """Check the size of an array before it is computed.
 
     Raises:
-        CallLimitError: It is too large to send.
+        CallLimitError: The array is too large to send.
     """
     if size > MAX_RESULT:
         raise CallLimitError(

@@ -14,7 +14,7 @@ from ._registry import find
 from ._tokens import top_scores
 
 _ROWS = 16_384
-"""Rows of a matrix that are widened to float32 at once."""
+"""Rows of a matrix that are converted to float32 at once."""
 _NEURONS = 1024
 """Neurons whose weights are computed at once."""
 
@@ -65,7 +65,7 @@ def nearest_neurons(vector: Array, *, k: int = 10, model: str | None = None) -> 
 def _unit(model: Model, vector: Array) -> Tensor:
     found = model.check_vector("vector", vector)
     if not bool(found.any()):
-        raise ModelInputError("a vector of zeros has no direction")
+        raise ModelInputError("a vector of zeros has no direction; give another vector")
     return torch.nn.functional.normalize(found, dim=0)
 
 
@@ -79,11 +79,11 @@ def cosines(weights: Tensor, unit: Tensor) -> Tensor:
 
 
 def _output_weights(model: Model, layer: int) -> Tensor:
-    """What each neuron of a block's MLP writes: neurons by width."""
+    """The output weights of each neuron of a block's MLP: neurons by width."""
     module = model.site(layer, "neurons").module
     count = model.units[layer - 1].neuron_count
     found: list[Tensor] = []
-    # The matrix itself, applied to one neuron at a time: adapters and quantised weights count too.
+    # Apply the matrix itself to one neuron at a time, so adapters and quantised weights count.
     with model.turn, torch.no_grad():
         nothing = module(torch.zeros(1, count, dtype=model.net.dtype, device=model.device))
         for part in torch.arange(count, device=model.device).split(_NEURONS):

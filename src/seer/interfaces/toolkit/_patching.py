@@ -1,4 +1,4 @@
-"""Activation patching: what of a clean run brings its answer into a corrupted one."""
+"""Activation patching: which activations of a clean run restore its answer in a corrupted run."""
 
 from collections.abc import Sequence
 from itertools import product
@@ -39,17 +39,17 @@ def patch(
     """Run a corrupted prompt with single activations of a clean one, and score the answer.
 
     Each patch copies one activation (a layer at a token) of the clean run into the corrupted run.
-    A patch that brings the clean answer back shows where the information passes.
+    A patch that restores the clean answer shows where the information passes.
 
     Args:
         clean: The prompt that leads to the answer.
         corrupted: A prompt with the same number of tokens that leads to another answer.
         answer: The answer; its first token is scored.
-        wrong: Another answer; scores are then differences of two log-probabilities.
+        wrong: Another answer; scores are then differences of the two log-probabilities.
         stream: What to patch, as for `activations` (not `head_outputs`).
-        layers: Which layers, or hook names of TransformerLens; all layers by default.
-        positions: At which tokens; all tokens by default.
-        units: Which heads or neurons to patch one by one; by default all of them together.
+        layers: The layers to patch, or hook names of TransformerLens; all layers by default.
+        positions: The tokens to patch at; all tokens by default.
+        units: The heads or neurons to patch one by one; by default all of them together.
         model: Which model; the first by default.
     """
     chosen = find(model)
@@ -58,7 +58,7 @@ def patch(
     if len(rows[1]) != count:
         raise ModelInputError(
             f"the clean prompt has {count} tokens, the corrupted one {len(rows[1])}; patching "
-            "needs as many in both (tokenize() shows them)"
+            "needs equal numbers (tokenize() shows the tokens)"
         )
     asked = layers_of(chosen, stream) if layers is None else layers
     at = [site_of(chosen, layer, stream) for layer in asked]
@@ -125,6 +125,6 @@ def _change(model: Model, patches: Sequence[tuple[int, _Patch]], source: Tensor)
 
 
 def _scores(logits: Tensor, ids: Sequence[int]) -> Tensor:
-    """Log-probability of the answer, less that of the wrong one where there is one."""
+    """Log-probability of the answer, minus that of the wrong answer if there is one."""
     logprobs = logits.float().log_softmax(-1)
     return logprobs[:, ids[0]] - (logprobs[:, ids[1]] if len(ids) > 1 else 0)

@@ -1,4 +1,4 @@
-"""Linear probes: whether a property can be read off activations, on texts not trained on."""
+"""Linear probes: whether activations show a property of texts that the probe was not trained on."""
 
 import importlib
 import re
@@ -31,18 +31,18 @@ from ._sites import check_unit, site_of
 
 _MOST_CLASSES = 100
 _ALIKE = 0.9
-"""Share of their words that two texts must have in common to be held out together."""
+"""Two texts are held out together if they share at least this fraction of their words."""
 _ALIKE_IN_RARE_WORDS = 0.8
-"""The same for the cosine of their words, weighted by how few texts have them. It is high enough
-that texts of a template with up to five equal slots, filled in every way, are not all linked."""
+"""The same for the cosine of their words, weighted by rarity. It is high enough that texts of a
+template with up to five equal slots, filled in every way, are not all linked."""
 _PERMUTATIONS = 20
 _INNER = 3
-"""Folds within the training texts that choose the regularisation."""
+"""Folds within the training texts, to choose the regularisation."""
 
 
 @dataclass(frozen=True)
 class _Data:
-    """What all probes of one call are trained on."""
+    """The training data of all probes of one call."""
 
     values: Any
     labels: Any
@@ -86,19 +86,20 @@ def train_probe(
 
     Args:
         texts: The texts.
-        labels: What each text is.
+        labels: The label of each text.
         layer: The layer to read (0: the embeddings), or a hook name of TransformerLens.
         position: Which token of each text to read; None for the mean over all tokens.
         stream: What to read there, as for `activations`.
         unit: Which head or neuron, from 0; None for all.
-        groups: Which texts belong together, one name per text: an author, a topic, a template.
+        groups: The group of each text, such as its author, topic or template. Texts of one group
+            are held out together.
         test_fraction: The share of the texts to hold out.
-        folds: From 2: cross-validate instead. Each text is then held out once, and the probe of
-            the result is trained on all texts.
-        strength: Inverse of the regularisation; smaller keeps the weights smaller.
+        folds: With 2 or more, cross-validate instead: each text is held out once, and the returned
+            probe is trained on all texts.
+        strength: Inverse of the regularisation; a smaller value keeps the weights smaller.
         strengths: Several candidates instead. For each test, the best one is chosen by
             cross-validation within the training texts (nested cross-validation).
-        seed: Decides which texts are held out.
+        seed: The seed of the random choice of held-out texts.
         model: Which model; the first by default.
     """
     chosen = find(model)
@@ -182,7 +183,9 @@ def apply_probe(probe: Handle, texts: list[Prompt]) -> list[ProbeReading]:
 
 def _check_labels(labels: list[str], texts: int) -> None:
     if len(labels) != texts:
-        raise ModelInputError(f"there are {texts} texts and {len(labels)} labels")
+        raise ModelInputError(
+            f"there are {texts} texts and {len(labels)} labels; give one label per text"
+        )
     counts = Counter(labels)
     if not 2 <= len(counts) <= _MOST_CLASSES:
         raise ModelInputError(f"there are {len(counts)} labels; a probe needs 2 to {_MOST_CLASSES}")
@@ -197,10 +200,12 @@ def _groups(model: Model, rows: Sequence[list[int]], groups: list[str] | None) -
     """A number for each text, the same for texts that must be held out together.
 
     Raises:
-        ModelInputError: There is not one group for each text.
+        ModelInputError: The number of groups is not the number of texts.
     """
     if groups is not None and len(groups) != len(rows):
-        raise ModelInputError(f"there are {len(rows)} texts and {len(groups)} groups")
+        raise ModelInputError(
+            f"there are {len(rows)} texts and {len(groups)} groups; give one group per text"
+        )
     texts = [str(model.tokenizer.decode(row)) for row in rows]
     linked = _alike([" ".join(re.findall(r"\w+", text.casefold())) or repr(text) for text in texts])
     if groups is not None:
@@ -213,9 +218,9 @@ def _groups(model: Model, rows: Sequence[list[int]], groups: list[str] | None) -
 def _alike(texts: Sequence[str]) -> Any:
     """Which texts (n, n) are nearly equal.
 
-    Two texts are if they have nearly the same words, or nearly the same rare words in the same
-    order: a prefix or a suffix that many texts have does not make a text another one, and a
-    template that all texts have does not make them the same.
+    They are if they have nearly the same words, or nearly the same rare words in the same order. So
+    a common prefix or suffix does not make two texts different, and a template that all texts share
+    does not make them equal.
     """
     counter = _library("sklearn.feature_extraction.text").CountVectorizer
     words, pairs = (
@@ -234,10 +239,10 @@ def _alike(texts: Sequence[str]) -> Any:
 
 
 def _split(labels: Any, groups: Sequence[int], fraction: float, seed: int) -> tuple[Any, Any]:
-    """The places of the texts to train on, and of those to test on.
+    """The indices of the texts to train on, and of the texts to test on.
 
     Raises:
-        ModelInputError: Each side would not have every label.
+        ModelInputError: No split has every label on the training side.
     """
     selection = _library("sklearn.model_selection")
     if len(set(groups)) == len(groups):
@@ -261,10 +266,10 @@ def _split(labels: Any, groups: Sequence[int], fraction: float, seed: int) -> tu
 
 
 def _folds(labels: Any, groups: Sequence[int], folds: int, seed: int) -> list[tuple[Any, Any]]:
-    """The places to train on and to test on, for each fold.
+    """The indices of the texts to train on and to test on, for each fold.
 
     Raises:
-        ModelInputError: There are too few groups, or a fold would be trained without some label.
+        ModelInputError: There are too few groups, or the training texts of a fold lack a label.
     """
     if len(set(groups)) >= folds:
         splits = _group_folds(labels, groups, folds, seed)
@@ -283,13 +288,13 @@ def _group_folds(
         folds, shuffle=True, random_state=seed
     )
     with warnings.catch_warnings():
-        # About labels that have fewer texts than there are folds; callers check that themselves.
+        # It warns of labels with fewer texts than folds, which the callers check themselves.
         warnings.simplefilter("ignore", UserWarning)
         return list(splitter.split(labels, labels, groups))
 
 
 def _right(data: _Data, labels: Any, splits: Sequence[tuple[Any, Any]]) -> list[int]:
-    """How many texts each split's probe labels correctly."""
+    """The number of texts that each split's probe labels correctly."""
     found: list[int] = []
     for train, test in splits:
         strength = _choose(data, labels, train)
@@ -301,7 +306,7 @@ def _right(data: _Data, labels: Any, splits: Sequence[tuple[Any, Any]]) -> list[
 def _choose(data: _Data, labels: Any, train: Any) -> float:
     """The candidate with the best mean accuracy in folds of the training texts.
 
-    Of equally good ones, the smallest: it regularises most.
+    Of equally good candidates, take the smallest: it regularises most.
     """
     if len(data.candidates) == 1:
         return data.candidates[0]
@@ -329,8 +334,8 @@ def _choose(data: _Data, labels: Any, train: Any) -> float:
 def _permuted(data: _Data, split: Callable[[Any], list[tuple[Any, Any]]]) -> list[float]:
     """The accuracies of probes that were split, chosen, trained and tested on permuted labels.
 
-    Splits depend on the labels, so permuted labels get their own: with the splits of the true
-    labels, only those would be as frequent in the tests as in the training.
+    Splits keep the share of each label equal in training and test, so permuted labels need their
+    own splits.
     """
     random = np.random.default_rng(data.seed)
     found: list[float] = []
@@ -339,7 +344,7 @@ def _permuted(data: _Data, split: Callable[[Any], list[tuple[Any, Any]]]) -> lis
         try:
             splits = split(shuffled)
         except ModelInputError:
-            # These labels are in too few groups to be on both sides.
+            # A label is in too few groups to be on both sides.
             continue
         found.append(sum(_right(data, shuffled, splits)) / sum(len(test) for _, test in splits))
     return found
@@ -348,14 +353,14 @@ def _permuted(data: _Data, split: Callable[[Any], list[tuple[Any, Any]]]) -> lis
 def _shuffle(labels: Any, groups: Any, random: np.random.Generator) -> Any:
     """Labels in a random order that keeps the labels of one group together.
 
-    Labels within a group are often alike, so that fewer than all texts are independent. Labels that
-    were permuted one by one would not be, and would make the true ones look exceptional.
+    The labels of a group are often equal, so texts are not independent. If labels were permuted one
+    by one, they would be independent, and the true labels would look exceptional.
     """
     members = [np.flatnonzero(groups == group) for group in np.unique(groups)]
     order = random.permutation(len(members))
     shuffled = labels.copy()
     if all(len(set(labels[places])) == 1 for places in members):
-        # Groups of other sizes would cut the others' labels.
+        # Give each group the label of another, because groups differ in size.
         for places, other in zip(members, order, strict=True):
             shuffled[places] = labels[members[other][0]]
         return shuffled

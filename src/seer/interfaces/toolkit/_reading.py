@@ -1,7 +1,7 @@
 """Reads activations of many prompts in the cheapest way.
 
-Hooks on the blocks read the residual stream; `_inside` reads everything else. If launching kernels
-takes longer than running them (few tokens), the run is captured as a CUDA graph.
+Hooks on the blocks read the residual stream; `_interventions` reads everything else. If launching
+kernels takes longer than running them (few tokens), the run is captured as a CUDA graph.
 """
 
 import logging
@@ -23,10 +23,10 @@ from ._slots import launch_bound, passing
 
 _log = logging.getLogger(__name__)
 _MOST = 8192
-"""The most tokens, including padding, of a captured run if padding adds little."""
+"""The most tokens, including padding, of a captured run that is mostly not padding."""
 _PADDING = 1.25
 _KEPT = 16
-"""How many batch sizes stay captured."""
+"""The number of batch sizes that stay captured."""
 _MOST_MISSED = 0.05
 """The largest relative error of a captured run against a plain one; rounding is far below."""
 
@@ -34,10 +34,10 @@ _MOST_MISSED = 0.05
 def residual_states(
     model: Model, rows: Sequence[Sequence[int]], layers: Iterable[int] | None = None
 ) -> tuple[dict[int, Tensor], Tensor]:
-    """The residual stream (rows, longest, width) by layer, and what the final norm puts out.
+    """The residual stream (rows, longest, width) by layer, and the output of the final norm.
 
-    Rows are padded at the left. Taken from the blocks themselves: transformers gives the last layer
-    behind the final norm only, and what its other hidden states are differs by architecture.
+    Rows are padded at the left. The values come from the blocks themselves: transformers returns
+    the last layer only after the final norm, and its other hidden states differ by architecture.
     """
     wanted = set(range(model.layers + 1) if layers is None else layers)
     inputs = {0: model.blocks[0]} if 0 in wanted else {}
@@ -68,9 +68,9 @@ def read_rows(
     Args:
         model: The model.
         rows: The prompts.
-        site: Where to read.
-        position: At which token; None for the mean over all tokens.
-        unit: Which head or neuron of the site; None for all of them, one after the other.
+        site: The site to read.
+        position: The token to read at; None for the mean over all tokens.
+        unit: The head or neuron of the site; None for all of them, one after the other.
 
     Raises:
         ModelInputError: A prompt has no token at the position.
@@ -84,7 +84,7 @@ def read_rows(
             own = read_now[k, -len(row) :].float()
             place = places[i]
             value = own.mean(0) if place is None else own[place]
-            # Taking a unit is linear, so the mean may come first.
+            # Selecting a unit is linear, so the mean may come first.
             found[i] = split_units(model, site, value, unit).reshape(-1)
     return found
 
@@ -97,7 +97,7 @@ def read_each(model: Model, rows: Sequence[Sequence[int]], sites: Sequence[Site]
         if reader is not None:
             layers = [site.layer for site in sites]
             reader.run(rows, layers, [0] * len(rows), depth=max(layers))
-            # A copy in any case: the next run writes there.
+            # Always copy, because the next run overwrites `chosen`.
             wide = reader.chosen.to(torch.float32, copy=True)
             return [wide[i, : len(row)] for i, row in enumerate(rows)]
     found = {site: states.float() for site, states in read_batch(model, rows, set(sites)).items()}
@@ -109,16 +109,16 @@ def read_each(model: Model, rows: Sequence[Sequence[int]], sites: Sequence[Site]
 def read_at(
     model: Model, rows: Sequence[Sequence[int]], positions: Sequence[int]
 ) -> tuple[list[Tensor], Tensor] | None:
-    """One token of each prompt: the residual stream before each block, and what the head gets.
+    """At one token of each prompt: the residual stream before each block, and the head's input.
 
     Args:
         model: The model.
         rows: The prompts.
-        positions: Which token of each.
+        positions: The token of each prompt.
 
     Returns:
-        (rows, width) for each layer but the last, then the final norm's; None where a captured run
-        would not pay.
+        (rows, width) for each layer but the last, then the final norm's output. None if a captured
+        run is not possible or would not be faster.
     """
     with model.turn:
         reader = _reader(model, rows)
@@ -130,7 +130,7 @@ def read_at(
 
 
 def read_logits(model: Model, rows: Sequence[Sequence[int]]) -> Tensor | None:
-    """The logits after each prompt, in float32; None where a captured run would not pay."""
+    """The logits after each prompt, in float32; None if a captured run would not be faster."""
     with model.turn:
         reader = _reader(model, rows)
         if reader is None:
@@ -144,15 +144,15 @@ class _Enough(Exception):
 
 
 class _Reader:
-    """A captured run of one size: what it reads stays in tensors of its own until the next.
+    """A captured run of one size. Its results stay in its own tensors until the next run.
 
-    Rows are padded at the right, where no token of a prompt sees the padding.
+    Rows are padded at the right, where no token of a prompt attends to the padding.
 
     Attributes:
-        chosen: Rows by tokens by width, each row at the layer that was asked for it.
-        states: Layers by rows by width, at the token that was asked for of each row.
-        normed: Rows by width, what the head gets there.
-        logits: Rows by vocabulary, what it makes of that, in float32.
+        chosen: Rows by tokens by width, at the requested layer of each row.
+        states: Layers by rows by width, at the requested token of each row.
+        normed: Rows by width, the head's input at that token.
+        logits: Rows by vocabulary, the head's output at that token, in float32.
     """
 
     def __init__(self, model: Model, graphs: Graphs, rows: int, length: int) -> None:
@@ -180,9 +180,9 @@ class _Reader:
 
         Args:
             rows: The prompts.
-            layers: Which layer of each is `chosen`.
-            positions: Which token of each is in `states`, `normed` and `logits`.
-            depth: After this layer nothing is needed, and not much is run.
+            layers: The layer of each prompt that goes to `chosen`.
+            positions: The token of each prompt that goes to `states`, `normed` and `logits`.
+            depth: The last layer that is needed; the run ends soon after it.
         """
         count, length = self._ids.shape
         device = self._ids.device
@@ -195,7 +195,7 @@ class _Reader:
             self._graphs.run(("read", count, length, last), partial(self._forward, last))
 
     def _quarter(self, depth: int) -> int:
-        """The layer to stop after: one of four, so that not every depth is captured by itself."""
+        """The layer to stop after: one of four, so that not every depth needs its own graph."""
         layers = self._model.layers
         return next(n for n in (-(-layers * i // 4) for i in range(1, 5)) if n >= depth)
 
@@ -247,7 +247,8 @@ class _Readers:
         return self._held[rows, length]
 
     def _check(self) -> str:
-        """Why runs cannot be captured; an empty text if a captured run equals a plain one."""
+        """Why runs cannot be captured; an empty text if a captured run gives a plain run's
+        results."""
         model = self._model
         if getattr(model.net, "is_quantized", False):
             return "the weights are quantised"
@@ -280,7 +281,7 @@ class _Readers:
 
 
 def _reader(model: Model, rows: Sequence[Sequence[int]]) -> _Reader | None:
-    """A captured run for these prompts; None if it would not pay or is not possible."""
+    """A captured run for these prompts; None if it is not possible or would not be faster."""
     if engine_use() == "off" or not model.plain:
         return None
     longest = max(map(len, rows))

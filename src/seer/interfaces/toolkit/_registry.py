@@ -12,16 +12,16 @@ from ._records import ModelInfo
 from ._sae import add_collection
 
 _folders: dict[str, str] = {}
-"""Every name that callers may use -> the model's folder; several names may have one folder."""
+"""Every name that callers may use -> the model's folder. Several names can have the same one."""
 _models: dict[str, Model] = {}
 """Folder -> the model loaded from it."""
 
 
 def load_models() -> None:
-    """Load every configured model, unless an earlier load of this file has kept it.
+    """Load every configured model, unless it was kept from an earlier load of this file.
 
-    Configured folders of autoencoders are noted, not loaded. The base of an adapter is loaded when
-    a caller asks for it by name: comparing an adapter with its base needs no second copy.
+    Configured folders of autoencoders are registered, not loaded. The base of an adapter is loaded
+    only when a caller asks for it by name: comparing an adapter with its base needs no second copy.
 
     Raises:
         ModelInputError: No model is configured.
@@ -35,12 +35,12 @@ def load_models() -> None:
 
 
 def loaded() -> list[Model]:
-    """The models that are loaded."""
+    """The loaded models."""
     return list(_models.values())
 
 
 def _own_folders() -> list[str]:
-    """The folders of all models that are not just the base of another."""
+    """The folders of all models, except those that are only the base of another."""
     bases = set(map(base_folder, _folders.values()))
     return [folder for folder in dict.fromkeys(_folders.values()) if folder not in bases]
 
@@ -56,7 +56,7 @@ def _name(folder: str) -> str:
 
 
 def find(name: str | None) -> Model:
-    """The model of this name; the first one without a name.
+    """The model with this name; the first model if the name is None.
 
     Raises:
         ModelInputError: There is no such model.

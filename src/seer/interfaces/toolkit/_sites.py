@@ -33,7 +33,7 @@ _HOOKS: dict[str, tuple[int, Stream]] = {
     "mlp.hook_pre": (1, "preactivations"),
     "mlp.hook_post": (1, "neurons"),
 }
-"""Name of the hook in its block -> what to add to the block's number, and the stream."""
+"""Name of a hook in its block -> what to add to the block's number, and the stream."""
 _FIRST: dict[str, Stream] = {
     "hook_embed": "embeddings",
     "hook_pos_embed": "position_embeddings",
@@ -77,7 +77,7 @@ def layers_of(model: Model, stream: Stream) -> range:
 
 
 def site_of(model: Model, layer: Layer, stream: Stream) -> Site:
-    """The site that a caller asks for.
+    """The site for a layer and a stream that a caller gave.
 
     Raises:
         ModelInputError: The model has no such site, or a hook name contradicts `stream`.
@@ -156,7 +156,7 @@ def places_of(model: Model, site: Site, unit: int | None) -> slice:
 
 
 def flattens_heads(site: Site) -> bool:
-    """Whether a token's numbers at a site are those of heads, one after the other."""
+    """Whether a token's numbers at a site are the heads' numbers, one head after the other."""
     return site.stream in _HEADS
 
 
@@ -166,7 +166,7 @@ def source_of(site: Site) -> Site:
 
 
 def split_units(model: Model, site: Site, values: Tensor, unit: int | None) -> Tensor:
-    """What was read at `source_of(site)`, (..., numbers), by unit.
+    """Split what was read at `source_of(site)`, (..., numbers), into units.
 
     Returns:
         For streams of heads (..., heads, head width), for head_outputs (..., heads, width),
@@ -185,10 +185,11 @@ def split_units(model: Model, site: Site, values: Tensor, unit: int | None) -> T
 
 
 def _written(model: Model, site: Site, values: Tensor, head: int) -> Tensor:
-    """What one head adds to the output of attention, before any norm behind it.
+    """What one head adds to the output of attention, before any norm that follows.
 
-    The output matrix itself is applied to the head's values alone, so adapters and quantised
-    weights count as they do in the model. Its bias belongs to no head and is taken off.
+    This applies the output matrix to the values of this head only, so adapters and quantised
+    weights count as they do in the model. The bias of the matrix belongs to no head and is
+    subtracted.
     """
     matrix = model.site(site.layer, "heads").module
     alone = torch.zeros_like(values)

@@ -1,12 +1,12 @@
-"""Rows that are written together: a static cache, and one step of all of them as one function.
+"""Rows that are written together: a static cache, and one step for all rows as one function.
 
-A slot is a row of the cache. Each row has a position of its own, its tokens begin at index 0,
-and nothing of a row depends on the others: so rows join and leave between two steps. A step chooses
-a token from the logits that the last one left, writes it down, and runs the model on it. All of it
-reads and writes tensors that stay where they are, so that `_graphs` can capture it; for few rows or
-short ones, a smaller graph runs over the first part of the same tensors.
+A slot is a row of the cache. Each row has its own position, its tokens begin at index 0, and no row
+depends on another, so rows can join and leave between two steps. A step chooses a token from the
+logits of the last step, stores it, and runs the model on it. Everything reads and writes tensors
+with fixed addresses, so that `_graphs` can capture it. For few or short rows, a smaller graph runs
+over the first part of the same tensors.
 
-The last slot is a scrap one: what a captured prefill computes for padding goes there.
+The last slot is a scrap slot: a captured prefill writes the results of padding there.
 """
 
 import math
@@ -34,9 +34,9 @@ _PROMPTS = (1, 4, 16, 32, 64, 128, 256)
 """Prompts of one captured prefill."""
 _GROUPED = "seer_grouped"
 Shape = tuple[int, int, int]
-"""Of a layer's cache: the number of heads with keys, the width of keys, and that of values."""
+"""Of a layer's cache: the number of heads with keys, the width of keys, and the width of values."""
 Bent = Literal["no", "adding", "all"]
-"""The most general change of any row: none, adding vectors, or all that a `Bend` can do."""
+"""The most general change of any row: none, adding vectors, or everything a `Bend` can do."""
 
 
 @dataclass(frozen=True)
@@ -55,19 +55,19 @@ Changes = Mapping[int, Callable[[Tensor], Tensor]]
 class Bend:
     """How one row's residual stream is changed at one layer, at every step.
 
-    The new activation is `keep` times what is left without the component along `along` (of length
-    one, or zeros), plus `add`.
+    The change removes the component along `along` (a unit vector, or zeros), multiplies the rest by
+    `keep`, and adds `add`.
     """
 
     keep: float
     along: Tensor
     add: Tensor
     only: bool = False
-    """Whether it only adds."""
+    """Whether the change only adds `add`."""
 
 
 def bucket(sizes: Sequence[int], least: int) -> int:
-    """The smallest of the sizes that is at least this; the largest if none is."""
+    """The smallest size that is at least `least`, or the largest size if all are smaller."""
     return next((size for size in sizes if size >= least), sizes[-1])
 
 
@@ -89,9 +89,9 @@ class Slots:
     """The static tensors of rows that are written together.
 
     Attributes:
-        rows: How many rows there are, the scrap one not counted.
-        length: How many tokens each may have.
-        logits: Of each row's next token.
+        rows: The number of rows, without the scrap slot.
+        length: The most tokens of a row.
+        logits: The logits of each row's next token.
     """
 
     def __init__(self, model: Model, graphs: Graphs, fit: Fit, rows: int, length: int) -> None:
@@ -116,7 +116,7 @@ class Slots:
         self._bends: _Bends | None = None
         self._prefills: dict[tuple[int, int], tuple[Tensor, Tensor, Tensor]] = {}
         self._forward = _compiled(model.net)
-        # A compiler makes one kernel of a norm by itself.
+        # The compiler itself makes one kernel of each norm.
         self._norms = fit.norms if self._forward is model.net else ()
 
     # --- rows come and go ------------------------------------------------------------------------
@@ -133,11 +133,11 @@ class Slots:
 
         Args:
             starts: The prompts.
-            seeds: For each row of all starts, in order.
-            settings: Likewise.
-            bends: Likewise: how the row is changed at some layers, at each token.
-            changes: Of the prompts, which are padded at the right to the longest of them; None
-                where `bends` says it all.
+            seeds: The seed of each row of all starts, in order.
+            settings: The settings of each row.
+            bends: The changes of each row at every token, by layer.
+            changes: Changes of the prompts, which are padded at the right to the longest one.
+                None if `bends` has all changes.
         """
         firsts = [start.rows[0] for start in starts]
         self._bend(dict(zip([row for start in starts for row in start.rows], bends, strict=True)))
@@ -159,7 +159,7 @@ class Slots:
                     self._dice.see(row, start.prompt)
 
     def _bend(self, bends: Mapping[int, Mapping[int, Bend]]) -> None:
-        """Set how rows are changed from now on, by row and layer; earlier changes are dropped."""
+        """Replace the changes of rows, by row and layer."""
         if self._bends is None:
             if not any(bends.values()):
                 return
@@ -170,8 +170,8 @@ class Slots:
         """Copy rows to other slots.
 
         Args:
-            moves: By row, where to; to none that is copied itself.
-            length: How many tokens they have at most.
+            moves: The target of each row. No target is itself a row that is copied.
+            length: The most tokens of these rows.
         """
         device = self._position.device
         sources = on_device(list(moves), torch.int64, device)
@@ -185,7 +185,7 @@ class Slots:
             self._bends.move(moves)
 
     def take(self, other: "Slots", rows: Mapping[int, tuple[int, int]]) -> None:
-        """Copy rows from other slots: by row there, the row here and the number of tokens."""
+        """Copy rows from other slots: `rows` maps a row there to a row here and its tokens."""
         for source, (target, length) in rows.items():
             for mine, its in zip(self._tensors(), other._tensors(), strict=True):
                 mine[target, :, :length] = its[source, :, :length]
@@ -223,7 +223,7 @@ class Slots:
             many = bucket(_PROMPTS, count)
             if wide * many <= self._small and wide <= self.length and count <= many:
                 longest, count = wide, many
-        # Padded with ordinary tokens: some models look for others in the middle of a run.
+        # Pad with ordinary tokens, because some models look for special tokens during a run.
         padding = count - len(prompts)
         ids = [[*p, *[p[0]] * (longest - len(p))] for p in [*prompts, *[prompts[0]] * padding]]
         where = [*rows, *[self.rows] * padding]
@@ -273,10 +273,10 @@ class Slots:
         """Run a step, and return tokens and log-probabilities (2 by rows), still on the device.
 
         Args:
-            rows: The first this many rows take part.
-            length: The longest of them has at most this many tokens afterwards.
-            way: What choosing their tokens needs at most.
-            bent: How rows are changed at most.
+            rows: The number of rows that take part, from the first.
+            length: The most tokens that one of them has after the step.
+            way: The most general way in which one of them chooses tokens.
+            bent: The most general change of one of them.
         """
         most_rows = min(bucket(ROWS, rows), self.rows)
         most = min(bucket(LENGTHS, length), self.length)
@@ -286,7 +286,7 @@ class Slots:
         return self._written[:, :rows]
 
     def _changes(self, rows: int | Tensor, bent: Bent) -> Changes:
-        """How the first rows, or these, are changed."""
+        """The changes of the first rows, or of the rows of a tensor."""
         if self._bends is None or bent == "no":
             return {}
         return self._bends.changes(rows, only_adding=bent == "adding")
@@ -316,7 +316,7 @@ class Slots:
                 logits_to_keep=1,
             ).logits
         self.logits[:rows].copy_(logits[:, -1])
-        # Rows that nobody waits for continue to the last position, and stay there.
+        # Rows that no caller waits for continue to the last position and stay there.
         position.copy_((position + 1).clamp(max=length - 1))
 
     def _masks(self, position: Tensor, length: int) -> Any:
@@ -338,7 +338,7 @@ class Slots:
 
     @contextmanager
     def _attention(self) -> Generator[None]:
-        """While the context lasts, `_grouped_attention` takes the place of PyTorch's plain one."""
+        """Use `_grouped_attention` instead of PyTorch's attention while the context lasts."""
         config = self._model.config
         before = getattr(config, "_attn_implementation", None)
         if before != "sdpa":
@@ -353,7 +353,7 @@ class Slots:
 
 
 class _Bends:
-    """How rows are changed at all layers, as static tensors."""
+    """The changes of rows at all layers, as static tensors."""
 
     def __init__(self, model: Model, rows: int) -> None:
         size = (model.layers + 1, rows, 1)
@@ -361,7 +361,7 @@ class _Bends:
         self._along = torch.zeros(*size, model.width, device=model.device)
         self._add = torch.zeros(*size, model.width, device=model.device)
         self._bent: set[int] = set()
-        """Rows that are changed at all."""
+        """Rows that have a change at any layer."""
 
     def set(self, bends: Mapping[int, Mapping[int, Bend]]) -> None:
         if straight := [row for row in bends if row in self._bent]:
@@ -398,7 +398,7 @@ class _Bends:
     def changes(
         self, rows: int | Tensor, *, only_adding: bool
     ) -> dict[int, Callable[[Tensor], Tensor]]:
-        """By layer, the change of the first rows, or of these."""
+        """By layer, the change of the first rows, or of the rows of a tensor."""
 
         def of(tensor: Tensor, layer: int) -> Tensor:
             return tensor[layer, :rows] if isinstance(rows, int) else tensor[layer][rows]
@@ -406,7 +406,7 @@ class _Bends:
         def change(layer: int, value: Tensor) -> Tensor:
             add = of(self._add, layer)
             if only_adding:
-                # In float32, rounded once, by one kernel.
+                # One kernel computes this in float32 and rounds once.
                 return torch.add(value, add, out=torch.empty_like(value))
             wide = value.float()
             along = of(self._along, layer)
@@ -417,7 +417,7 @@ class _Bends:
 
 
 def most_bent(bends: Iterable[Mapping[int, Bend]]) -> Bent:
-    """How rows are changed at most."""
+    """The most general change of any row."""
     found = [bend for own in bends for bend in own.values()]
     if not found:
         return "no"
@@ -425,7 +425,7 @@ def most_bent(bends: Iterable[Mapping[int, Bend]]) -> Bent:
 
 
 class _Passing(Cache):
-    """A cache for one run of a model, which hands keys and values to a function."""
+    """A cache for one run of a model that passes keys and values to a function."""
 
     def __init__(self, put: Callable[[int, Tensor, Tensor], tuple[Tensor, Tensor]]) -> None:
         self.layers: list[Any] = []
@@ -447,13 +447,13 @@ class _Passing(Cache):
 
 
 def passing() -> Cache:
-    """A cache that keeps nothing; with one, transformers skips some checks."""
+    """A cache that keeps nothing. With a cache, transformers skips some checks."""
     return _Passing(lambda _layer, key, value: (key, value))
 
 
 @contextmanager
 def head_at(model: Model, last: Tensor) -> Generator[None]:
-    """While the context lasts, logits are computed for one token of each row only."""
+    """Compute logits for only one token of each row while the context lasts."""
     rows = torch.arange(len(last), device=last.device)
 
     def narrow(value: Tensor) -> Tensor:
@@ -465,7 +465,7 @@ def head_at(model: Model, last: Tensor) -> Generator[None]:
 
 @contextmanager
 def changing(model: Model, changes: Changes) -> Generator[None]:
-    """While the context lasts, change the residual stream at some layers."""
+    """Change the residual stream at some layers while the context lasts."""
     inputs = {model.blocks[0]: changes[0]} if 0 in changes else {}
     outputs = {model.blocks[n - 1]: change for n, change in changes.items() if n > 0}
     with ExitStack() as stack:
@@ -476,7 +476,7 @@ def changing(model: Model, changes: Changes) -> Generator[None]:
 
 @contextmanager
 def _one_kernel(norms: Sequence[Any]) -> Generator[None]:
-    """While the context lasts, norms are computed by one kernel each instead of seven."""
+    """Compute each norm with one kernel instead of seven while the context lasts."""
     for norm in norms:
         norm.__dict__["forward"] = partial(_norm, norm)
     try:
@@ -495,7 +495,7 @@ def _epsilon(module: Any) -> float | None:
 
 
 def find_norms(model: Model) -> list[Any]:
-    """The modules that give the same result as PyTorch's RMS norm, found by trying."""
+    """The modules that give the same result as PyTorch's RMS norm in a trial."""
     found: list[Any] = []
     missed: list[Tensor] = []
     dtype = model.net.dtype
@@ -506,7 +506,7 @@ def find_norms(model: Model) -> list[Any]:
             and isinstance(weight, Tensor)
             and (weight.ndim, weight.dtype) == (1, dtype)
             and isinstance(_epsilon(module), float)
-            # It was replaced for a reason.
+            # A replaced `forward` was replaced for a reason.
             and "forward" not in vars(module)
         ):
             size = 4 * weight.numel()
@@ -531,9 +531,9 @@ def _grouped_attention(
     scaling: float | None = None,
     **options: Any,
 ) -> tuple[Tensor, None]:
-    """Attention of one token per row, where several heads share keys: these become its tokens.
+    """Attention of one token per row: heads that share keys are treated as tokens of one head.
 
-    PyTorch's own way with a mask copies keys and values once for each head that shares them.
+    With a mask, PyTorch's own implementation copies shared keys and values for each head.
     """
     rows, heads, tokens, width = query.shape
     if tokens != 1 or heads == key.shape[1] or options.get("position_bias") is not None:
@@ -548,20 +548,20 @@ def _grouped_attention(
 
 
 def launch_bound(model: Model) -> int:
-    """Tokens, padding counted, up to which launching a run takes longer than running it.
+    """The most tokens, including padding, with which launching a run takes longer than running it.
 
-    Roughly: 1.6 ms of launching per block, while other threads run too, and 4e14 operations per
-    second, two for each parameter and token.
+    This is an estimate: 1.6 ms of launching per block, while other threads run too, and 4e14
+    operations per second, with two operations per parameter and token.
     """
     parameters = sum(weight.numel() for weight in model.net.parameters())
     return min(8192, max(128, int(model.layers * 1.6e-3 * 4e14 / (2 * parameters))))
 
 
 def cache_shapes(model: Model) -> list[Shape]:
-    """Per layer, how many heads have keys, and how wide keys and values are.
+    """Per layer, the number of heads with keys, and the width of keys and values.
 
     Raises:
-        NotImplementedError: Some layer keeps something else.
+        NotImplementedError: A layer caches something other than keys and values.
     """
     with torch.no_grad():
         kept = DynamicCache()
@@ -570,10 +570,10 @@ def cache_shapes(model: Model) -> list[Shape]:
     for layer in kept.layers:
         keys, values = getattr(layer, "keys", None), getattr(layer, "values", None)
         if keys is None or values is None or keys.ndim != 4 or keys.shape[2] != 2:
-            raise NotImplementedError("a layer keeps other things than keys and values")
+            raise NotImplementedError("a layer caches something other than keys and values")
         found.append((keys.shape[1], keys.shape[3], values.shape[3]))
     if not found:
-        raise NotImplementedError("its layers keep no keys and values")
+        raise NotImplementedError("its layers cache no keys and values")
     return found
 
 
@@ -589,17 +589,17 @@ def window_of(model: Model) -> int | None:
 
 
 def fit_slots(model: Model) -> Fit:
-    """What slots need to know of a model, checked by writing some tokens.
+    """What slots need to know about a model, checked by writing some tokens.
 
     Raises:
-        Unfit: It cannot be run in slots.
+        Unfit: The model cannot be run in slots.
     """
     unknown = set(getattr(model.config, "layer_types", None) or ()) - {
         "full_attention",
         "sliding_attention",
     }
     if unknown:
-        raise Unfit(f"layers of {', '.join(sorted(unknown))}")
+        raise Unfit(f"it has layers of unknown types: {', '.join(sorted(unknown))}")
     if getattr(model.net, "is_quantized", False):
         raise Unfit("its weights are quantised")
     if len({weight.device for weight in model.net.parameters()}) > 1:
@@ -611,7 +611,7 @@ def fit_slots(model: Model) -> Fit:
     except Exception as error:  # an architecture's own code may raise anything
         raise Unfit(f"{type(error).__name__}: {error}") from None
     if missed >= _MOST_MISSED:
-        raise Unfit(f"steps differ from a whole run by {missed:.2g}")
+        raise Unfit(f"the logits of its steps differ from a whole run by {missed:.2g}")
     return fit
 
 
@@ -620,7 +620,7 @@ _MOST_MISSED = 0.05
 
 
 def _probe_slots(model: Model, fit: Fit) -> float:
-    """How far the logits after some steps are from those of a whole run."""
+    """How much the logits after some steps differ from the logits of a whole run."""
     whole = probe(model.net)[0].tolist()
     prompts, rows = [whole[:3], whole[2:9]], [1, 0]
     slots = Slots(model, Graphs(torch.device("cpu"), "probe"), fit, 2, 32)

@@ -1,7 +1,7 @@
-"""Steering: what callers ask to be changed, turned into changes of one batch's activations.
+"""Steering: turns the changes that callers ask for into changes of a batch's activations.
 
-Every row of a batch has its own list of changes, and all rows run together: for each site the first
-changes of all rows are applied at once, then the second ones, and so on.
+Every row of a batch has its own list of changes, and all rows run together: at each site, the first
+change of every row is applied at once, then the second change of every row, and so on.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +28,7 @@ from ._slots import Bend
 
 @dataclass(frozen=True)
 class SteeringStep:
-    """One change of one row, checked: at a site, along a direction, at one position or all."""
+    """One checked change of one row: at a site, along a direction, at one position or all."""
 
     site: Site
     mode: str
@@ -50,20 +50,20 @@ def contrast(
 ) -> Direction:
     """Find the direction between two kinds of prompts: the difference of their mean activations.
 
-    Null directions are made in the same way after the prompts have been divided at random. Steer
-    with them too: an effect that they have as well is not an effect of the direction.
+    Null directions are computed in the same way after a random division of the prompts. Steer with
+    them too: if they have the same effect, it is not an effect of the direction.
 
     Args:
         positive: Prompts of the first kind, at least two.
         negative: Prompts of the second kind, at least two. If there are as many as positive ones,
-            each is taken as the counterpart of the positive prompt at the same place.
+            each one is paired with the positive prompt at the same index.
         layer: The layer to read (0: the embeddings), or a hook name of TransformerLens.
         position: Which token of each prompt to read.
         stream: What to read there, as for `activations`.
         unit: Which head or neuron, from 0; None for all.
-        nulls: How many null directions to make. For pairs, each pair keeps its order or swaps it
-            by chance; otherwise all prompts are divided again into two kinds of the same sizes.
-        seed: Decides how the prompts are divided for the null directions.
+        nulls: How many null directions to compute. For pairs, each pair is swapped or not at
+            random; otherwise all prompts are divided at random into two kinds of the same sizes.
+        seed: The seed of the random divisions for the null directions.
         model: Which model; the first by default.
     """
     chosen = find(model)
@@ -87,7 +87,7 @@ def contrast(
 
 
 def _null_directions(ups: Tensor, downs: Tensor, count: int, seed: int) -> Tensor:
-    """Differences of means after the prompts were divided at random: (count, numbers)."""
+    """Differences of means after random divisions of the prompts: (count, numbers)."""
     random = np.random.default_rng(seed)
     together = torch.cat([ups, downs])
     found: list[Tensor] = []
@@ -102,11 +102,11 @@ def _null_directions(ups: Tensor, downs: Tensor, count: int, seed: int) -> Tenso
 
 
 def _left_out(ups: Tensor, downs: Tensor) -> float:
-    """Share of left-out pairs, one prompt of each kind, that are in the right order.
+    """The share of held-out pairs, one prompt of each kind, that are in the right order.
 
-    Each pair is ordered along a direction made without both of its prompts. Prompts that are
-    matched (the same text in two versions) share most of what they are: leaving out only one of
-    them would turn the direction away from it.
+    Each pair is ordered along a direction computed without both of its prompts. Matched prompts
+    (two versions of one text) have similar activations, so leaving out only one of them would turn
+    the direction away from it.
     """
     ups, downs = ups.double(), downs.double()
     up_means = (ups.sum(0) - ups) / (len(ups) - 1)
@@ -119,12 +119,12 @@ def _left_out(ups: Tensor, downs: Tensor) -> float:
 
 
 def check_steering(model: Model, steering: Sequence[Steering], count: int) -> list[SteeringStep]:
-    """A call's changes, checked; a change of all layers becomes one for each.
+    """Check a call's changes; a change of all layers becomes one change per layer.
 
     Args:
         model: The model.
         steering: What the caller asks for.
-        count: How many tokens the prompt has.
+        count: The number of tokens of the prompt.
 
     Raises:
         ModelInputError: A change does not fit the model.
@@ -142,9 +142,9 @@ def _steps(model: Model, one: Steering, count: int) -> list[SteeringStep]:
 
 
 def _vector(model: Model, one: Steering, site: Site) -> Tensor | None:
-    """What `_Round` applies at a site: a vector as long as the site has numbers.
+    """The vector that `_Round` applies at a site, with one entry for each of the site's numbers.
 
-    To ablate single units, it is 1 at their numbers; to ablate everything, None.
+    To ablate a unit, the vector is 1 at the unit's numbers. To ablate everything, it is None.
     """
     if site.stream == "head_outputs":
         raise ModelInputError(
@@ -170,17 +170,19 @@ def _vector(model: Model, one: Steering, site: Site) -> Tensor | None:
         return whole
     norm = float(vector.norm())
     if norm == 0:
-        raise ModelInputError("a direction of zeros cannot be projected out")
+        raise ModelInputError(
+            "a direction of zeros cannot be projected out; give another direction"
+        )
     whole[places] = vector / norm
     return whole
 
 
 def bends_of(model: Model, steps: Sequence[SteeringStep]) -> dict[int, Bend] | None:
-    """What a row's changes do to each token that is written, by layer; None if slots cannot do it.
+    """A row's changes at each token that it writes, by layer; None if slots cannot make them.
 
-    Changes of the residual stream, one after the other, are again of the form of a `Bend`, unless
-    they take out two directions at one place. Changes at one token of the prompt have no part in
-    it: the prefill makes those.
+    Several changes of the residual stream combine into one `Bend`, unless they project out two
+    directions at one place. Changes at one token of the prompt are left out, because the prefill
+    makes them.
     """
     found: dict[int, Bend] = {}
     if not steps:
@@ -210,12 +212,12 @@ def bends_of(model: Model, steps: Sequence[SteeringStep]) -> dict[int, Bend] | N
 def prompt_changes(
     steps: Sequence[Sequence[SteeringStep]], longest: int
 ) -> dict[int, Callable[[Tensor], Tensor]]:
-    """The changes of the residual stream of prompts that are padded at the right, by layer."""
+    """The changes of the residual stream, by layer, for prompts that are padded at the right."""
 
     def at_prompt(change: Change, value: Tensor) -> Tensor:
         return change(value, 0)
 
-    # Treat all rows as equally long, because none begins with padding.
+    # Padding at the right does not shift positions, so treat all rows as equally long.
     changes = changes_of(steps, [longest] * len(steps))
     return {site.layer: partial(at_prompt, change) for site, change in changes.items()}
 
@@ -227,7 +229,7 @@ def changes_of(
 
     Args:
         steps: The changes of each row.
-        lengths: How many tokens each row's prompt has.
+        lengths: The number of tokens of each row's prompt.
     """
     width = max(lengths)
     sites = {step.site for row in steps for step in row}
@@ -260,7 +262,7 @@ class _Change:
 
 
 class _Round:
-    """One change per row, all of one mode; rows without one stay as they are."""
+    """One change per row, all of the same mode. Rows without a change stay as they are."""
 
     def __init__(
         self, steps: Sequence[SteeringStep | None], starts: Sequence[int], mode: str
@@ -277,7 +279,7 @@ class _Round:
             return value
         where = self._where(value, prompt=step == 0)
         if self._vectors is None:
-            # Rows without a step are masked; a step without a vector concerns all numbers.
+            # Rows without a step are masked. A step without a vector changes all numbers.
             none = value.new_ones(value.shape[-1])
             vectors = [none if s is None or s.vector is None else s.vector for s in self._steps]
             self._vectors = torch.stack(vectors).to(value.device)[:, None, :]

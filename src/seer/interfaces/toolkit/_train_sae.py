@@ -32,7 +32,8 @@ from ._sites import flattens_heads, hook_name, site_of, width_of
 _TEST_EVERY = 4
 """Every fourth text is held out."""
 _IDLE = 100
-"""Steps without activity after which a feature counts as dead, and is trained on what is missed."""
+"""After this many steps without activity, a feature counts as dead and is trained on the
+residual."""
 _IDLE_WEIGHT = 1 / 32
 
 
@@ -52,26 +53,26 @@ def train_sae(
 ) -> TrainedSae:
     """Train a sparse autoencoder (TopK) on the activations of texts, and test it on held-out texts.
 
-    It is small: for a first look, or for a layer that has no published autoencoder.
+    The autoencoder is small: it is for a first look, or a layer with no published autoencoder.
 
     Args:
-        texts: At least eight texts of the kind that it is for; every fourth is held out.
+        texts: At least eight texts like those that it will read; every fourth is held out.
         layer: The layer to read (0: the embeddings), or a hook name of TransformerLens.
         stream: What to read there, as for `activations` (not `head_outputs`).
-        features: How many features it has; by default four for each number that a token has.
-        k: How many features are active at each token.
-        steps: How many training steps.
-        batch: How many tokens each step sees.
+        features: The number of features; by default four times the numbers of a token.
+        k: The number of features that are active at each token.
+        steps: The number of training steps.
+        batch: The number of tokens in each step.
         learning_rate: The learning rate of Adam.
-        seed: Decides the initial weights and the order of the tokens.
-        weights: Also return the weights, to save them: as `sae_weights.safetensors`, beside
-            `config` as `cfg.json`. Seer and SAELens load that folder.
+        seed: The seed of the initial weights and of the order of the tokens.
+        weights: Also return the weights. Save them as `sae_weights.safetensors`, beside `config` as
+            `cfg.json`: Seer and SAELens can load that folder.
         model: Which model; the first by default.
     """
     chosen = find(model)
     site = site_of(chosen, layer, stream)
     if site.stream == "head_outputs":
-        raise ModelInputError('head_outputs are not one vector per token; use stream="heads"')
+        raise ModelInputError('head_outputs has several vectors per token; use stream="heads"')
     width = width_of(chosen, site)
     check_texts("texts", texts, least=2 * _TEST_EVERY)
     count = check_count("features", 4 * width if features is None else features, MAX_FEATURES)
@@ -111,7 +112,7 @@ def _check_work(model: Model, work: int) -> None:
     if work > most:
         raise CallLimitError(
             f"steps x batch x features x width is {work / most:.1f} times what one call may do on "
-            f"this machine ({model.device.type}); give less of one of them"
+            f"this machine ({model.device.type}); lower one of them"
         )
 
 
@@ -127,9 +128,9 @@ def _read(model: Model, rows: Sequence[list[int]], site: Site) -> Tensor:
 def _train(
     values: Tensor, features: int, k: int, *, steps: int, batch: int, rate: float, seed: int
 ) -> dict[str, Tensor]:
-    """The weights of an autoencoder for these activations, in their own units."""
+    """The weights of an autoencoder, for activations in their original scale."""
     width = values.shape[1]
-    # The mean length is made the root of the width, as the learning rate expects.
+    # Scale the mean length to the root of the width, as the learning rate expects.
     scale = float(width**0.5 / torch.linalg.vector_norm(values, dim=-1).mean().clamp(min=1e-12))
     inputs = values * scale
     random = np.random.default_rng(seed)
@@ -166,7 +167,7 @@ def _train(
 def _loss(
     tensors: dict[str, Tensor], inputs: Tensor, k: int, dead: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The squared error, with that of dead features on what is missed; and which were active."""
+    """The loss, including that of dead features on the residual, and which features were active."""
     before = (inputs - tensors["b_dec"]) @ tensors["W_enc"] + tensors["b_enc"]
     found = top_features(before, k)
     missed = inputs - found @ tensors["W_dec"] - tensors["b_dec"]
@@ -182,7 +183,7 @@ def _loss(
 def _config(
     model: Model, rows: Sequence[list[int]], site: Site, width: int, features: int, k: int
 ) -> dict[str, Any]:
-    """What `cfg.json` says of it, as SAELens reads it. It does not name the model."""
+    """The content of `cfg.json` in the format of SAELens. It does not name the model."""
     begin = model.tokenizer.bos_token_id
     begun = {row[0] == begin for row in rows}
     return {

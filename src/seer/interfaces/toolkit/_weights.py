@@ -30,16 +30,16 @@ _OF_ADAPTERS = (
     ".original_module.",
     ".modules_to_save.",
 )
-"""Parts of the names of modules that belong to an adapter, or that it has replaced."""
+"""Name parts of modules that belong to an adapter or were replaced by one."""
 _SINGULAR = 8
-"""How many singular values `adapter_norms` gives."""
+"""The number of singular values that `adapter_norms` returns."""
 _COLUMNS = 16_384
-"""Columns of a matrix that are widened to float64 at once."""
+"""Columns of a matrix that are converted to float64 at once."""
 
 
 @dataclass(frozen=True)
 class _Change:
-    """The change of one matrix (outputs by inputs): whole, or as a product of two thin ones."""
+    """The change of one matrix (outputs by inputs): whole, or as a product of two thin matrices."""
 
     module: str
     base: float
@@ -57,11 +57,11 @@ class _Change:
         return float(torch.linalg.vector_norm(self.svd(1)[1]))
 
     def svd(self, count: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Left vectors (outputs, n), singular values, at least n, and right vectors (inputs, n)."""
+        """Left vectors (outputs, n), at least n singular values, and right vectors (inputs, n)."""
         if self.whole is not None:
             return _svd(self.whole, count)
         assert self.up is not None and self.down is not None
-        # The SVD of a product of thin matrices is that of the small matrix between them.
+        # The SVD of a product of thin matrices follows from that of a small matrix between them.
         left, right = torch.linalg.qr(self.up.double()), torch.linalg.qr(self.down.double().T)
         u, values, v = torch.linalg.svd(left.R @ right.R.T)
         return left.Q @ u[:, :count], values, right.Q @ v.T[:, :count]
@@ -140,7 +140,7 @@ def adapter_norms(*, model: str | None = None) -> list[AdapterWeight]:
 
 
 def _adapter_changes(model: Model) -> Iterator[_Change]:
-    """What an adapter changes: low-rank matrices, single tokens, and modules that it replaces."""
+    """The changes of an adapter: low-rank matrices, single tokens, and replaced modules."""
     for name, module in _adapted(model):
         thin = [_thin(module, adapter) for adapter in _active(module)]
         yield _Change(
@@ -186,8 +186,8 @@ def _adapted(model: Model) -> Iterator[tuple[str, Any]]:
         if not _is_low_rank(module):
             kind = type(module).__module__.split(".")[-2]
             raise ModelInputError(
-                f"the adapter of {model.name!r} ({kind}) changes {name!r} otherwise than by a "
-                "product of two thin matrices; merge it into its base, save the result, and "
+                f"the adapter of {model.name!r} ({kind}) changes {name!r} in another way than "
+                "by a product of two thin matrices; merge it into its base, save the result, and "
                 "compare that with the base by name"
             )
         if _active(module):
@@ -197,7 +197,7 @@ def _adapted(model: Model) -> Iterator[tuple[str, Any]]:
 def _is_low_rank(module: Any) -> bool:
     """Whether adapters add products of two thin matrices to a module's matrix, and nothing else."""
     lora: Any = importlib.import_module("peft.tuners.lora")
-    # A wrapper of parameters adapts several matrices at once, such as those of experts.
+    # A wrapper of parameters adapts several matrices at once, such as the matrices of experts.
     if not isinstance(module, lora.LoraLayer) or hasattr(module, "parameter_name"):
         return False
     own: Any = module
@@ -226,7 +226,7 @@ def _thin(module: Any, adapter: str) -> tuple[Tensor, Tensor]:
 
 
 def _is_table(module: Any) -> bool:
-    """Whether a module's inputs are tokens."""
+    """Whether a module is a table of embeddings, so that its inputs are tokens."""
     return isinstance(_base(module), torch.nn.Embedding)
 
 
@@ -236,7 +236,7 @@ def _has_tokens(module: Any) -> bool:
 
 
 def _base(module: Any) -> Any:
-    """The module itself, without what peft puts around it."""
+    """The module itself, without the wrappers of peft."""
     module = getattr(module, "token_adapter", module)
     replaced = getattr(module, "modules_to_save", None)
     if replaced is not None:
@@ -248,7 +248,7 @@ def _changes(one: Model, other: Model) -> Iterator[_Change]:
     """The differences of all matrices of two models.
 
     Raises:
-        ModelInputError: The models have different matrices, or an adapter is not understood.
+        ModelInputError: The models have different matrices, or an adapter is not supported.
     """
     for model in (one, other):
         if model.adapter is not None:
@@ -276,10 +276,10 @@ def _changes(one: Model, other: Model) -> Iterator[_Change]:
 
 
 def _matrices(model: Model) -> Iterator[tuple[str, Tensor, bool]]:
-    """All linear maps and tables of a model, outputs by inputs, with adapters' shares.
+    """All linear maps and tables of a model, outputs by inputs, including the change by adapters.
 
-    Each comes with its name, and with whether it is one of those before, as a head is that shares
-    the weights of the table. Experts are numbered.
+    Yields the name, the matrix, and whether an earlier matrix shares its weights, as the table does
+    with a tied head. Experts are numbered.
     """
     seen: set[int] = set()
     for name, module in model.net.named_modules():
@@ -313,14 +313,14 @@ def _matrix(module: Any) -> Tensor | None:
         for name in _active(module):
             weight = weight + module.get_delta_weight(name)
     weight = weight.detach()
-    # GPT-2's Conv1D keeps inputs by outputs, and a table has a row for each of its inputs.
+    # GPT-2's Conv1D stores inputs by outputs, and a table has one row per input.
     across = type(base).__name__ == "Conv1D" or isinstance(base, torch.nn.Embedding)
     return weight.T if across else weight
 
 
 def _weight(name: str, module: Any, adapter: str) -> AdapterWeight:
     up, down = _thin(module, adapter)
-    # The singular values of a product of thin matrices are those of the small one between them.
+    # The singular values of a product of thin matrices are those of a small matrix between them.
     small = torch.linalg.qr(up).R @ torch.linalg.qr(down.T).R.T
     values = torch.linalg.svdvals(small)
     norm = float(torch.linalg.vector_norm(values))
@@ -347,7 +347,7 @@ def _svd(matrix: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
         square += part.double() @ part.double().T
     vectors = torch.linalg.eigh(square).eigenvectors.flip(-1)[:, :count]
     others = torch.cat([part.double().T @ vectors for part in wide.split(_COLUMNS, 1)])
-    # From the vectors themselves: more exact than the roots of the eigenvalues.
+    # Computed from the vectors, which is more exact than the roots of the eigenvalues.
     values = torch.linalg.vector_norm(others, dim=0)
     others = others / values.clamp(min=1e-300)
     return (vectors, values, others) if wide is matrix else (others, values, vectors)
@@ -355,7 +355,7 @@ def _svd(matrix: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class _Words:
-    """The vectors of all tokens, with an adapter's share: as inputs, and as outputs."""
+    """The vectors of all tokens as inputs and as outputs, including the change by adapters."""
 
     given: Tensor
     written: Tensor
@@ -382,7 +382,8 @@ def _directions(
             _written(model, words, change, output, k),
             _read(model, words, change, given, k),
         )
-        # The sign of a pair of singular vectors is free: the strongest token gets a positive score.
+        # The sign of a pair of singular vectors is arbitrary: give the strongest token a positive
+        # score.
         first = (writes or reads)[:1]
         turned = first[0].score < 0 if first else float(output[output.abs().argmax()]) < 0
         sign = -1.0 if turned else 1.0

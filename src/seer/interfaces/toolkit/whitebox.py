@@ -27,7 +27,7 @@ from ._weights import adapter_norms, diff_weights
 load_models()
 
 options = writing()
-# A batch waits for callers that have called before, and runs at once if nobody else can call.
+# A batch waits for callers that have called before. Without other callers it runs at once.
 for function in (generate, chat):
     expose(batch=64, batch_wait=0.02, **options)(function)
 for function in (activations, next_tokens, logit_lens, attention, sae_features):
@@ -45,7 +45,7 @@ for function in (
 ):
     expose(timeout=600, idempotent=True, stateful=False)(function)
 expose(**options)(sample)
-# These return or take handles, which exist in one copy of the interface only.
+# These return or take handles, which exist in only one copy of the interface.
 expose(batch=64, batch_wait=0.02, timeout=120)(hold_activations)
 for function in (fit_lens, train_probe, apply_probe, train_sae):
     expose(timeout=600)(function)
