@@ -265,7 +265,7 @@ def test_transcoders_of_sparsify_predict_the_mlp_from_its_input(
     missed = ((y - predicted) ** 2).sum() / (y**2).sum()
     assert found.unexplained == pytest.approx(float(missed), rel=1e-3)
     # Gemma 2 adds a norm of what the module puts out.
-    with pytest.raises(ModelInputError, match="has a norm or a factor behind it"):
+    with pytest.raises(ModelInputError, match="applies a norm or a factor after this module"):
         cases("gemma2").tools.sae_features(TEXTS[0], "layers.1.mlp")
     for name, more, message in (
         ("layers.1.self_attn", {"transcode": True}, "only transcoders of an MLP"),
@@ -317,7 +317,7 @@ def test_one_that_is_not_supported_is_named_beside_those_that_are(
     assert set(found.unsupported) == {"broken", "strange", *unread}
     assert all("its settings cannot be read" in found.unsupported[name] for name in unread)
     assert "matryoshka" in found.unsupported["strange"]
-    assert found.unsupported["broken"] == "its cfg.json is not one of an autoencoder"
+    assert found.unsupported["broken"] == "its cfg.json does not describe an autoencoder"
 
 
 def spoiled(name: str, value: str) -> Any:
@@ -345,17 +345,17 @@ def not_finite(folder: Path) -> None:
         (cut, "sae='mine': sae_weights.safetensors cannot be read, perhaps because"),
         (not_finite, "has weights that are not finite"),
         (spoiled("cfg.json", '{"architecture": "topk", "d_'), "its cfg.json cannot be read"),
-        (spoiled("cfg.json", "[3]"), "is not one of an autoencoder"),
+        (spoiled("cfg.json", "[3]"), "does not describe an autoencoder"),
         (spoiled("cfg.json", "{}"), "sae='mine': '' is not a supported hook name"),
         (
             spoiled("cfg.json", '{"hook_name": "blocks.0.hook_resid_post"}'),
-            "is not one of an autoencoder: KeyError\\('d_in'\\)",
+            "does not describe an autoencoder: KeyError\\('d_in'\\)",
         ),
         (
             spoiled("cfg.json", '{"hook_name": "blocks.0.hook_resid_post", "d_in": "x"}'),
-            "is not one of an autoencoder: ValueError",
+            "does not describe an autoencoder: ValueError",
         ),
-        (spoiled("cfg.json", '{"architecture": [1], "metadata": 3}'), "is not one of an auto"),
+        (spoiled("cfg.json", '{"architecture": [1], "metadata": 3}'), "does not describe an auto"),
     ],
 )
 def test_what_was_written_in_part_or_wrongly_is_refused_in_one_line(

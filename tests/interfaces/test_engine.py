@@ -431,8 +431,8 @@ def test_hostile_arguments_are_refused_by_name(
     on(use)
     calls: list[tuple[str, dict[str, Any]]] = [
         ("max_new_tokens=2000000000: one call may ask for 2048", {"max_new_tokens": 2 * 10**9}),
-        ("max_new_tokens=0: at least 1", {"max_new_tokens": 0}),
-        ("the length of a stop text=0: at least 1", {"stop": ("",)}),
+        ("max_new_tokens=0: must be at least 1", {"max_new_tokens": 0}),
+        ("the length of a stop text=0: must be at least 1", {"stop": ("",)}),
         ("the length of a stop text=1000000: one call may ask for", {"stop": ("x" * 10**6,)}),
         ("stop=1000: one call may ask for", {"stop": ("x",) * 1000}),
         ("temperature=nan", {"temperature": float("nan")}),

@@ -432,7 +432,7 @@ def test_hook_names_that_are_not_supported_are_refused(llama: Case) -> None:
             read(TEXTS[0], layer, **options)
     with pytest.raises(ModelInputError, match="head_outputs can only be read"):
         scores(llama, layer=2, stream="head_outputs", mode="ablate", unit=0)
-    with pytest.raises(ModelInputError, match="has 32 numbers; the width is 8"):
+    with pytest.raises(ModelInputError, match="has 32 numbers; it needs 8"):
         scores(llama, layer=2, stream="heads", unit=0, direction=np.ones(32, np.float32))
 
 

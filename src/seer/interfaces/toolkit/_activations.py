@@ -1,4 +1,4 @@
-"""Activations, as arrays or as handles that stay where the model is."""
+"""Activations, as arrays or as handles to tensors that stay on the model's machine."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -78,7 +78,7 @@ def hold_activations(
         model: Which model; the first by default.
     """
     found: list[Any] = _read(find(model), prompt, layer, position, unit, stream)
-    # Copies, because a part of a batch would keep the whole batch in memory.
+    # Copies, because a view of a batch would keep the whole batch in memory.
     return [Handle(one.clone()) if isinstance(one, Tensor) else one for one in found]
 
 

@@ -17,7 +17,7 @@ from ._records import Array, Layer
 from ._registry import find
 
 _MEMORY = 4 << 30
-"""Bytes of patterns, of all layers and heads, that are made at once."""
+"""Bytes of the patterns, of all layers and heads, of one batch."""
 
 _UNREADABLE = "{} is an architecture whose attention patterns this interface cannot read"
 
@@ -38,8 +38,8 @@ def attention(
 ) -> list[Array]:
     """Read how much each token of a prompt attends to each other: heads by tokens by tokens.
 
-    Row i of a pattern is the attention of token i to all tokens. It sums to one; to less where a
-    model has attention sinks, because a head may then attend to nothing in part.
+    Row i of a pattern is the attention of token i to all tokens. It sums to 1, or to less in models
+    with attention sinks, which take a part of the attention.
 
     Args:
         prompt: Text, or token ids.
@@ -55,7 +55,7 @@ def attention(
             raise ModelInputError(f"head={which!r}: this model has heads 0 to {chosen.heads - 1}")
         if _bytes(chosen, len(row)) > _MEMORY:
             raise CallLimitError(
-                f"the prompt has {len(row)} tokens, whose patterns in all layers would take "
+                f"the prompt has {len(row)} tokens; their patterns in all layers would take "
                 f"{_bytes(chosen, len(row)) / 1e9:.0f} GB; give a shorter one"
             )
         return _Task(row, _block(chosen, at), which)
@@ -71,7 +71,7 @@ def attention(
         return [_own(chosen, patterns, i, task) for i, task in enumerate(tasks)]
 
     prepared = prepare_each(prepare, prompt, layer, head)
-    # The size of a batch is counted in bytes of patterns here.
+    # Here the size of a batch is the bytes of its patterns.
     found = run_each(prepared, lambda task: _bytes(chosen, len(task.row)), run, most=_MEMORY)
     return cast("list[Array]", found)
 
@@ -92,11 +92,11 @@ def _bytes(model: Model, tokens: int) -> int:
 def _own(
     model: Model, patterns: dict[int, Tensor], place: int, task: _Task
 ) -> Tensor | ModelInputError:
-    """The patterns that one call asks for, or why there are none."""
+    """The patterns for one call, or an error that says why there are none."""
     count = len(task.row)
     if task.layer in patterns:
         own = patterns[task.layer][place, :, -count:, -count:].float()
-        # Where the mask did not apply, these are not the patterns that the model computes with.
+        # If the causal mask does not apply, the model does not compute with these patterns.
         if not bool(own.triu(1).any()):
             return own if task.head is None else own[task.head]
     kind = type(model.net).__name__
@@ -108,8 +108,8 @@ def _by_block(
 ) -> dict[int, Tensor]:
     """The patterns of each block that has some.
 
-    Where only some blocks have attention, transformers returns their patterns without a gap, so the
-    place in its list is not the block's number. The block is then the one that made the tensor.
+    If only some blocks have attention, transformers returns their patterns without gaps, so the
+    index in its list is not the number of the block. Then `made` says which block made a tensor.
     """
     if len(found) == model.layers:
         pairs = enumerate(found, 1)
@@ -121,7 +121,7 @@ def _by_block(
 
 @contextmanager
 def _made_by_block(model: Model) -> Generator[dict[int, list[Tensor]]]:
-    """Collect the tensors that could be patterns, by the block whose modules return them."""
+    """Collect tensors that may be patterns, by the block whose modules return them."""
     made: dict[int, list[Tensor]] = {}
     running = 0
 
@@ -156,7 +156,7 @@ def _eager(model: Model) -> Generator[None]:
     net: Any = model.net
     usual = net.config._attn_implementation
     net.set_attn_implementation("eager")
-    # Falcon decides at each call by this setting, and has no switch for it.
+    # Falcon reads this setting at each call, and `set_attn_implementation` does not change it.
     net.config._attn_implementation = "eager"
     try:
         yield

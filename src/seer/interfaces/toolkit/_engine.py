@@ -304,8 +304,7 @@ class Engine:
     # --- joining and leaving ---------------------------------------------------------------------
 
     def _leave(self) -> None:
-        """Drop rows that have ended or that no caller waits for, and close gaps between the
-        others."""
+        """Drop rows that have ended or have no caller, and close gaps between the others."""
         self._active = [one for one in self._active if not one.over.is_set()]
         slots = self._slots
         if slots is None or not self._active:
@@ -342,8 +341,7 @@ class Engine:
             self._begin_or_fail(slots, group)
 
     def _hold(self) -> bool:
-        """Whether a few requests should wait for others, because a prefill stops all running
-        texts."""
+        """Whether a few requests should wait for more: a prefill stops all running texts."""
         written = len(self._active)
         few = len(self._waiting) < written // 8
         return few and self._held < min(_PATIENCE, written // 16)
@@ -368,8 +366,7 @@ class Engine:
         return group
 
     def _begin_or_fail(self, slots: Slots, group: list[_Request]) -> None:
-        """Prefill, in smaller groups if memory runs out. Fail only requests that do not fit
-        alone."""
+        """Prefill, in smaller groups if memory runs out. Fail only what does not fit alone."""
         try:
             self._begin(slots, group)
             return

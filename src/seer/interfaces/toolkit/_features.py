@@ -22,7 +22,7 @@ from ._sites import width_of
 def saes() -> SaeList:
     """List the sparse autoencoders and transcoders on this machine, and what they read.
 
-    Those that cannot be used are named with the reason.
+    The result also names those that cannot be used, each with the reason.
     """
     found = SaeList([], {})
     for name, folder in all_saes().items():
@@ -79,7 +79,7 @@ def _check_fit(sae: Sae, model: Model) -> None:
     """Check that a model has the sites of an autoencoder.
 
     Raises:
-        ModelInputError: A site is missing, or has another width.
+        ModelInputError: The model lacks a site, or a site has another width.
     """
     for site, width in ((sae.site, sae.width), (sae.written, sae.written_width)):
         if site.layer > model.layers:
@@ -95,15 +95,15 @@ def _check_fit(sae: Sae, model: Model) -> None:
             )
     if sae.own_output and (part.scale != 1 or type(part.module).__name__.endswith("Norm")):
         raise ModelInputError(
-            f"sae={sae.name!r} was trained on the output of a module; {model.name!r} has a norm or "
-            "a factor behind it"
+            f"sae={sae.name!r} was trained on the output of a module; {model.name!r} applies a "
+            "norm or a factor after this module"
         )
 
 
 def _as_centered(sae: Sae, model: Model, site: Site, states: Tensor) -> Tensor:
-    """What was read, less its mean if the autoencoder was trained so.
+    """The activations, minus their mean if the autoencoder was trained on centred activations.
 
-    Layer norms remove the mean of the residual stream anyway, so these models can be centred.
+    Models with layer norms remove the mean of the residual stream anyway, so centring is valid.
     """
     wide = site.stream in ("residual", "middle", "attention", "mlp", "embeddings")
     if sae.centered and wide and isinstance(model.final_norm, torch.nn.LayerNorm):
@@ -120,7 +120,7 @@ def _find(sae: str | Handle, model: Model) -> Sae:
 
 
 def _as_trained(model: Model, sae: Sae, row: list[int]) -> list[int]:
-    """A prompt's tokens with or without the first special token, as the autoencoder had them."""
+    """A prompt's tokens with or without the first special token, as the autoencoder was trained."""
     begin = model.tokenizer.bos_token_id
     if begin is None:
         begin = model.tokenizer.eos_token_id  # as TransformerLens does

@@ -30,7 +30,7 @@ from ._steering import changes_of, check_steering
 
 _SEEDS = 2**63 - 1
 _TOGETHER = 64
-"""Calls of one function that an engine takes at once."""
+"""The most concurrent calls of one function with an engine."""
 
 
 def generate(
@@ -145,7 +145,7 @@ def chat(
 
     def prepare(one: list[Message], begin: str, number: int, changes: list[Steering]) -> Task:
         text = chosen.chat_text(one, prefill=begin, template=template)
-        # The template has written the special tokens.
+        # The template has already written the special tokens.
         row = chosen.encode(text, room=settings.max_new_tokens, special=False)
         return _task(chosen, row, number, changes, settings)
 
@@ -171,7 +171,7 @@ def _run(model: Model, tasks: Sequence[Any]) -> list[Generation]:
             for one, task in zip(found, group, strict=True)
         ]
 
-    # The engine makes batches itself.
+    # The engine makes its own batches.
     most = BATCH_TOKENS if engine is None else MAX_TOKENS
     return run_each(
         tasks, lambda task: len(task.row) + task.settings.max_new_tokens, run, most=most
@@ -179,10 +179,10 @@ def _run(model: Model, tasks: Sequence[Any]) -> list[Generation]:
 
 
 def engine_of(model: Model) -> Engine | None:
-    """The engine that writes a model's texts; None for the loop of transformers."""
+    """The engine that writes a model's texts; None if the loop of transformers writes them."""
     if engine_use() == "off":
         return None
-    # Once the engine exists, no turn is taken: calls that wait for one would delay the engine.
+    # Take a turn only to create the engine: calls that wait for a turn would delay the engine.
     if model.engine is None:
         with model.turn:
             if model.engine is None:
@@ -202,11 +202,11 @@ class Exposed(TypedDict):
 def writing() -> Exposed:
     """The options of `expose` for functions that write text.
 
-    With an engine, each call goes to it when it arrives. Without one, calls are collected into
-    batches. If `SEER_CAPTURE` asks for it, CUDA graphs are captured now.
+    With an engine, each call goes to the engine when it arrives. Without one, calls are collected
+    into batches. If `SEER_CAPTURE` is set, this captures CUDA graphs.
 
     Raises:
-        ModelInputError: A variable of the engine has a value that is not allowed.
+        ModelInputError: An environment variable of the engine has an invalid value.
     """
     return {
         "max_concurrency": _TOGETHER if _calls_join() else None,
@@ -233,7 +233,7 @@ def _write_plainly(model: Model, tasks: list[Task]) -> list[Written]:
     """Write texts with equal settings in the loop of transformers."""
     settings = tasks[0].settings
     batch = model.pad_rows([task.row for task in tasks])
-    # transformers computes the positions itself and continues from them.
+    # transformers computes the positions of prompt and text itself.
     del batch["position_ids"]
     choice = Choice([task.seed for task in tasks], settings, [task.row for task in tasks])
     options: dict[str, Any] = {
@@ -260,7 +260,7 @@ def _write_plainly(model: Model, tasks: list[Task]) -> list[Written]:
 
 
 def _generation(model: Model, written: Written, ends: set[int], settings: Settings) -> Generation:
-    """One row, cut where it ended; other rows of the batch may be longer."""
+    """The result of one row, cut at its end, because other rows may be longer."""
     ids, logprobs = written.ids, written.logprobs
     end = next((i for i, token in enumerate(ids) if token in ends), None)
     count = len(ids) if end is None else end
@@ -280,7 +280,7 @@ def _generation(model: Model, written: Written, ends: set[int], settings: Settin
 
 
 def _tokens_until(model: Model, ids: list[int], stops: Sequence[str]) -> int:
-    """How many tokens it took until a stop text was complete."""
+    """The number of tokens until a stop text is complete."""
     for count in range(1, len(ids) + 1):
         text = str(model.tokenizer.decode(ids[:count], skip_special_tokens=True))
         if any(stop in text for stop in stops):

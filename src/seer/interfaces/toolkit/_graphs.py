@@ -1,10 +1,9 @@
-"""Runs functions over static tensors: as CUDA graphs on a GPU, and directly elsewhere.
+"""Runs functions over static tensors: as CUDA graphs on a GPU, and directly otherwise.
 
-A function here takes its inputs from tensors that stay where they are and leaves its results in
-such tensors. The first run of a key is a plain one, which also warms up what PyTorch makes on first
-use; the second one is captured. So nothing runs that was not asked for. A function that cannot be
-captured (it waits for the GPU in the middle, it changes its shapes) stays plain, and one log line
-says so.
+A function takes its inputs from tensors with fixed addresses, and leaves its results in such
+tensors. The first run of a key is a plain run, which also initialises PyTorch's kernels; the second
+run is captured. So every run was asked for. A function that cannot be captured (it waits for the
+GPU, or changes its shapes) stays plain, and one log line says so.
 """
 
 import logging
@@ -22,7 +21,7 @@ from seer.errors import ModelInputError
 
 _log = logging.getLogger(__name__)
 _MOST = 96
-"""How many graphs are kept; the least recently used one is dropped first."""
+"""The number of graphs to keep; the least recently used graph is dropped first."""
 
 
 def engine_use() -> Literal["off", "batches", "joining"]:
@@ -45,8 +44,8 @@ class Graphs:
     """The captured functions of one model.
 
     Attributes:
-        captured: How many functions were captured.
-        seconds: How long capturing took, in all.
+        captured: The number of captured functions.
+        seconds: The total time that capturing took.
     """
 
     def __init__(self, device: torch.device, what: str) -> None:
@@ -56,13 +55,13 @@ class Graphs:
         self._on = device.type == "cuda"
         self._device = device
         self._known: OrderedDict[Hashable, Any] = OrderedDict()
-        """Per key: None after the plain run, a graph, or False for what cannot be captured."""
+        """Per key: None after the plain run, then a graph, or False if it cannot be captured."""
         self._failed = False
         self._pool: Any = None
         self._side: Any = None
 
     def run(self, key: Hashable, function: Callable[[], None]) -> None:
-        """Run a function; equal keys must stand for the same function over the same tensors."""
+        """Run a function. Equal keys must mean the same function over the same tensors."""
         if not self._on:
             function()
             return
@@ -85,7 +84,7 @@ class Graphs:
     def forget(self) -> None:
         """Drop all graphs, because the tensors that they use are about to be freed."""
         self._known.clear()
-        # A pool ends with its last graph.
+        # The last graph frees its memory pool.
         self._pool = None
 
     def _capture(self, key: Hashable, function: Callable[[], None]) -> Any:
@@ -110,7 +109,7 @@ class Graphs:
             self._tell(key, error)
             return False
         except BaseException:
-            # The call was stopped in the middle: the next one captures again.
+            # The call was interrupted: the next call captures again.
             self._recover()
             raise
         cuda.current_stream().wait_stream(self._side)
@@ -142,9 +141,9 @@ def _free_generator(device: torch.device) -> None:
 
 
 def _free_pool(device: torch.device, pool: Any) -> None:
-    """End what a capture that failed has begun in PyTorch's allocator.
+    """End the allocation to a memory pool that a failed capture began in PyTorch's allocator.
 
-    PyTorch ends it only where the capture ends well. Until then it gives no memory back.
+    PyTorch itself ends it only after a successful capture. Until then, it frees no memory.
     """
     own: Any = getattr(torch, "_C", None)
     end = getattr(own, "_cuda_endAllocateToPool", None)
@@ -158,7 +157,7 @@ def _free_pool(device: torch.device, pool: Any) -> None:
 
 
 def on_device(values: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Numbers as a tensor on a device, without waiting for the device."""
+    """Make a tensor of numbers on a device, without waiting for the device."""
     cuda = device.type == "cuda"
     host = torch.as_tensor(values, dtype=dtype)
     return host.pin_memory().to(device, non_blocking=True) if cuda else host.to(device)

@@ -1,6 +1,6 @@
 """A loaded model: its parts under the same names for every architecture, and its tokenizer.
 
-`_parts` finds the parts of an architecture; `_inside` reads and changes activations.
+`_parts` finds the parts of an architecture; `_interventions` reads and changes activations.
 """
 
 import importlib
@@ -37,26 +37,26 @@ from ._parts import (
 from ._records import Message, Stream, TemplateOptions
 
 QUANTIZE_VARIABLE = "SEER_QUANTIZE"
-"""Says how the weights of all models are quantised when they are loaded: 8bit or 4bit."""
+"""The variable that says how the weights of all models are quantised at loading: 8bit or 4bit."""
 Prompt = str | list[int]
 """A text, or token ids."""
 _TEMPLATE_OWN = {
     *("messages", "tools", "documents", "add_generation_prompt", "raise_exception"),
     *("strftime_now", "bos_token", "eos_token", "pad_token", "unk_token"),
 }
-"""Names that transformers gives to every chat template."""
+"""Variables that transformers passes to every chat template."""
 
 
 _DECODER_SETTINGS = ("decoder_layers", "num_decoder_layers")
-"""What only the settings of encoder-decoder models have."""
+"""Settings that only encoder-decoder models have."""
 
 
 class FairLock:
-    """Lets one thread at a time run a model, in the order in which they asked.
+    """Lets one thread at a time run a model, in the order of their requests.
 
     Hooks on modules, an adapter that is switched off, and the capture of a CUDA graph would affect
     every other thread that runs the model. So the main thread and the model's engine take turns.
-    The holder may take the lock again. Use it as a context manager.
+    The lock is reentrant. Use it as a context manager.
     """
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class FairLock:
                     while self._holder or self._line[0] is not ticket:
                         self._changed.wait()
                 finally:
-                    # Also where an exception from outside ends the wait.
+                    # Also if an exception from outside ends the wait.
                     self._line.remove(ticket)
                     self._changed.notify_all()
                 self._holder = me
@@ -90,7 +90,7 @@ class FairLock:
 
     @property
     def wanted(self) -> bool:
-        """Whether another thread waits for its turn."""
+        """Whether another thread is waiting for its turn."""
         return bool(self._line)
 
 
@@ -112,7 +112,7 @@ class Model:
         self.tokenizer = tokenizer
         self.adapter = adapter
         self.sight: Any = None
-        """The model as nnsight wraps it; set by `_inside`."""
+        """The model as nnsight wraps it; set by `_interventions`."""
         self.engine: Any = None
         """The decoding engine; set by `_generate`."""
         self.readers: Any = None
@@ -120,14 +120,14 @@ class Model:
         self.turn = FairLock()
         """A thread holds this while it runs the model."""
         self.plain = True
-        """Whether the model is as it was loaded; False while its adapter is switched off."""
+        """False while the model's adapter is switched off."""
         self.config: Any = net.config.get_text_config()
         _check_is_decoder_only(net, self.config)
         self.decoder: Any = net.get_decoder()
         self.head: Any = net.get_output_embeddings()
         self._head_checked = False
-        # Otherwise the checkpoint's settings would apply to everything that a caller leaves out;
-        # with a repetition penalty, temperature 0 would not give the likeliest token.
+        # Otherwise the checkpoint's settings would apply to every argument that a caller omits.
+        # With a repetition penalty, temperature 0 would not give the likeliest token.
         self.suggested: Any = net.generation_config
         net.generation_config = transformers.GenerationConfig()
         self.device: torch.device = net.get_input_embeddings().weight.device
@@ -142,11 +142,11 @@ class Model:
 
     @classmethod
     def load(cls, name: str, folder: str) -> "Model":
-        """Load a folder that `save_pretrained` made: a model, or an adapter on one."""
+        """Load a folder that `save_pretrained` made: a model, or an adapter."""
         base = base_folder(folder)
         if base is None:
             return cls(name, _load_net(folder), _load_tokenizer(folder))
-        # As a plain object: the annotations of these libraries are too partial to check against.
+        # Untyped, because the annotations of these libraries are too incomplete to check against.
         peft: Any = importlib.import_module("peft")
         adapter: Any = peft.PeftModel.from_pretrained(_load_net(base), folder)
         _check_is_inside(adapter)
@@ -168,7 +168,7 @@ class Model:
                     yield
             finally:
                 self.plain = True
-                # peft makes an adapter trainable when it is switched on again.
+                # peft makes an adapter trainable when it switches the adapter on again.
                 self.adapter.requires_grad_(False)
 
     @cached_property
@@ -176,16 +176,16 @@ class Model:
         """The list of blocks.
 
         Raises:
-            ModelInputError: This architecture has none that is known.
+            ModelInputError: The blocks of this architecture are not known.
         """
         return find_blocks(self.decoder)
 
     @cached_property
     def final_norm(self) -> Any:
-        """The norm behind the last block.
+        """The norm after the last block.
 
         Raises:
-            ModelInputError: This architecture has none that is known.
+            ModelInputError: The final norm of this architecture is not known.
         """
         return find_final_norm(self.decoder)
 
@@ -201,20 +201,20 @@ class Model:
 
     @cached_property
     def units(self) -> list[Units]:
-        """Where the heads and neurons of each block are.
+        """The heads and neurons of each block.
 
         Raises:
-            ModelInputError: This architecture has no blocks that are known.
+            ModelInputError: The blocks of this architecture are not known.
         """
         with self.turn:
             return find_units(self.net)
 
     @cached_property
     def embeddings(self) -> dict[str, Part]:
-        """The parts of what goes into the first block.
+        """The parts of the first block's input.
 
         Raises:
-            ModelInputError: This architecture has no blocks that are known.
+            ModelInputError: The blocks of this architecture are not known.
         """
         with self.turn:
             return find_embeddings(self.net)
@@ -222,7 +222,7 @@ class Model:
     def site(self, layer: int, stream: Stream) -> Part:
         """The module at which this stream of block `layer` (from 1) is read and changed.
 
-        Layer 0 is what goes into the first block.
+        Layer 0 is the input of the first block.
 
         Raises:
             ModelInputError: This architecture does not have such a part.
@@ -256,10 +256,10 @@ class Model:
         return self.logits_of(self.final_norm(residual.to(self.head.weight.dtype)))
 
     def logits_of(self, normed: Tensor) -> Tensor:
-        """Logits, in float32, for what the final norm put out.
+        """Logits, in float32, for outputs of the final norm.
 
         Raises:
-            ModelInputError: This architecture makes them in a way that is not known.
+            ModelInputError: This architecture computes its logits in an unknown way.
         """
         if not self._head_checked:
             with self.turn:
@@ -268,7 +268,7 @@ class Model:
         return self._logits(normed)
 
     def _logits(self, normed: Tensor) -> Tensor:
-        # Cohere multiplies by its setting, Granite divides by its own, Gemma 2 flattens.
+        # Cohere multiplies logits by a setting, Granite divides them by one, Gemma 2 caps them.
         logits: Tensor = self.head(normed)
         logits = logits * (getattr(self.config, "logit_scale", None) or 1.0)
         logits = logits / (getattr(self.config, "logits_scaling", None) or 1.0)
@@ -295,17 +295,17 @@ class Model:
         """A direction, in float32 on the model's device.
 
         Args:
-            what: What the caller knows it as.
+            what: The name of the direction in errors.
             vector: The numbers.
-            width: How many there must be; by default the width of the residual stream.
+            width: The required size; by default the width of the residual stream.
 
         Raises:
-            ModelInputError: It has another size, or is not finite.
+            ModelInputError: The direction has another size, or is not finite.
         """
         width = self.width if width is None else width
         tensor = torch.as_tensor(vector, dtype=torch.float32, device=self.device).flatten()
         if tensor.shape != (width,):
-            raise ModelInputError(f"{what} has {tensor.numel()} numbers; the width is {width}")
+            raise ModelInputError(f"{what} has {tensor.numel()} numbers; it needs {width}")
         if not bool(torch.isfinite(tensor).all()):
             raise ModelInputError(f"{what} has numbers that are not finite")
         return tensor
@@ -314,13 +314,13 @@ class Model:
         """A prompt's token ids.
 
         Args:
-            prompt: Text, or ids as they are.
-            room: How many tokens must fit after it.
+            prompt: Text, or token ids.
+            room: The number of tokens that must fit after the prompt.
             special: Whether text gets the special tokens that the tokenizer adds.
 
         Raises:
-            CallLimitError: It has too many tokens.
-            ModelInputError: It has none, or ids that the model does not know.
+            CallLimitError: The prompt has too many tokens.
+            ModelInputError: The prompt has no tokens, or ids that the model does not have.
         """
         if isinstance(prompt, str):
             ids = self._tokens_of(prompt, special=special)
@@ -339,7 +339,7 @@ class Model:
         return ids
 
     def _tokens_of(self, text: str, *, special: bool) -> list[int]:
-        # What a chat template made may begin with the special tokens already.
+        # The output of a chat template may already begin with the special tokens.
         begin = self.tokenizer.bos_token
         special = special and not (begin and text.startswith(begin))
         try:
@@ -348,14 +348,14 @@ class Model:
             if not _has_surrogates(text):
                 raise
             raise ModelInputError(
-                "the text has a lone surrogate, half of a character, which no tokenizer reads"
+                "the text has a lone surrogate, which a tokenizer cannot read"
             ) from None
 
     def token_id(self, text: str) -> int:
         """The first token of `text` as a continuation.
 
         Raises:
-            ModelInputError: It has none.
+            ModelInputError: The text has no tokens.
         """
         ids = self._tokens_of(text, special=False)
         if not ids:
@@ -377,7 +377,7 @@ class Model:
         prefill: str = "",
         template: TemplateOptions | None = None,
     ) -> str:
-        """What the chat template makes of a conversation, up to where the model goes on.
+        """The text that the chat template makes of a conversation, up to where the model continues.
 
         Args:
             messages: The conversation.
@@ -385,8 +385,8 @@ class Model:
             template: Options that the template reads, by name.
 
         Raises:
-            ModelInputError: The model has no template, the template does not read an option, or it
-                cannot take these messages.
+            ModelInputError: The model has no template, or the template does not read an option or
+                rejects the messages.
         """
         if not self.tokenizer.chat_template:
             raise ModelInputError(
@@ -399,9 +399,7 @@ class Model:
             )
             return str(text) + prefill
         except Exception as error:  # a template in a model's folder may raise anything
-            raise ModelInputError(
-                f"the chat template cannot take these messages: {error}"
-            ) from None
+            raise ModelInputError(f"the chat template rejects these messages: {error}") from None
 
     def _check_template(self, options: TemplateOptions) -> TemplateOptions:
         if not options:
@@ -457,18 +455,18 @@ def _has_surrogates(text: str) -> bool:
 
 
 def _template_names(template: str) -> set[str]:
-    """The names that a chat template takes from outside."""
+    """The variables that a chat template reads."""
     jinja: Any = importlib.import_module("jinja2")
     meta: Any = importlib.import_module("jinja2.meta")
-    # Tags of transformers itself that mark the assistant's words; jinja2 alone does not know them.
+    # Remove tags of transformers for the assistant's words, which jinja2 does not know.
     plain = re.sub(r"\{%-?\s*(end)?generation\s*-?%\}", "", template)
     parsed = jinja.Environment(extensions=["jinja2.ext.loopcontrols"]).parse(plain)
-    # Functions of jinja2 itself, such as range, are among the names that it finds.
+    # The names include functions of jinja2 itself, such as `range`.
     return set(meta.find_undeclared_variables(parsed)) - set(jinja.defaults.DEFAULT_NAMESPACE)
 
 
 def base_folder(folder: str) -> str | None:
-    """The folder of an adapter's base; None for a model that stands by itself."""
+    """The folder of an adapter's base; None for a model that is not an adapter."""
     config = Path(folder) / "adapter_config.json"
     if not config.is_file():
         return None
@@ -478,11 +476,11 @@ def base_folder(folder: str) -> str | None:
 def _check_is_decoder_only(net: Any, config: Any) -> None:
     """Refuse the decoder of an encoder-decoder model.
 
-    Its settings count the encoder's layers and heads, and it takes no positions, so that prompts of
-    different lengths in one batch would get other answers than alone.
+    Its settings count the encoder's layers and heads. It also takes no positions, so a prompt in a
+    batch with prompts of other lengths would get another answer than alone.
 
     Raises:
-        ModelInputError: It is one.
+        ModelInputError: The model is such a decoder.
     """
     if any(hasattr(config, name) for name in _DECODER_SETTINGS):
         raise ModelInputError(
@@ -492,10 +490,10 @@ def _check_is_decoder_only(net: Any, config: Any) -> None:
 
 
 def _check_is_inside(adapter: Any) -> None:
-    """Refuse an adapter that changes the prompt, which everything that runs the model would miss.
+    """Refuse an adapter that changes the prompt, because Seer runs the model without such a change.
 
     Raises:
-        ModelInputError: It is one.
+        ModelInputError: The adapter is such an adapter.
     """
     for config in adapter.peft_config.values():
         if config.is_prompt_learning:
@@ -507,7 +505,7 @@ def _check_is_inside(adapter: Any) -> None:
 
 
 def _context(config: Any) -> int:
-    """How many tokens fit, for the model; many if it does not say."""
+    """The model's context length in tokens; a large default if its settings do not have one."""
     for name in ("max_position_embeddings", "max_seq_len"):
         if found := getattr(config, name, None):
             return int(found)
@@ -530,7 +528,7 @@ def _load_net(folder: str) -> Any:
     loaded: Any = auto.from_pretrained(folder, local_files_only=True, **options)
     if not getattr(loaded, "is_quantized", False):
         if not cuda and loaded.dtype in (torch.bfloat16, torch.float16):
-            # Processors compute in float32 faster, and more exactly.
+            # CPUs compute faster in float32, and more exactly.
             loaded = loaded.float()
         if cuda and not several:
             loaded = loaded.to("cuda")
@@ -538,11 +536,11 @@ def _load_net(folder: str) -> Any:
 
 
 def _quantization() -> Any:
-    """How the weights are to be quantised, for transformers; None if they are not.
+    """The quantisation settings for transformers; None to load the weights unquantised.
 
     Raises:
         MissingExtraError: bitsandbytes is not installed.
-        ModelInputError: The variable has no such value.
+        ModelInputError: The variable has an unknown value.
     """
     asked = os.environ.get(QUANTIZE_VARIABLE)
     if not asked:

@@ -1,9 +1,9 @@
 """Finds the parts of a model: the modules that add to the residual stream, and their factors.
 
-Architectures name and combine the same parts differently: some put a norm behind attention and MLP,
+Architectures name and combine the same parts differently: some put a norm after attention and MLP,
 some scale what is added, some scale the logits. The candidates are known by name, and a short run
-of the model itself decides between them. A model for which none of them adds up is refused, so a
-part is never read at the wrong place.
+of the model decides between them. A model for which no candidates add up is refused, so a part is
+never read at the wrong place.
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -43,16 +43,16 @@ _ACTIVATION = ("act_fn", "act", "activation_fn")
 _POSITIONS = ("wpe", "embed_positions")
 _PROBE_TOKENS = 12
 _MOST_MISSED = 0.05
-"""Share of what a block adds that its parts may miss. Rounding in bfloat16 stays far below this,
-and a wrong module far above it."""
+"""The largest relative error of the sum of a block's parts. Rounding in bfloat16 stays far below
+this, and a wrong module far above."""
 
 
 @dataclass(frozen=True)
 class Part:
     """A module of a block, and the factor with which its output is added to the residual stream.
 
-    With `at_input`, the part is what goes into the module, and `scale` is 1. With `onto`, what goes
-    into that module is added to the output. With `places`, the part is these numbers of each token.
+    With `at_input`, the part is the input of the module, and `scale` is 1. With `onto`, the input
+    of that module is added to the output. With `places`, the part is these numbers of each token.
     """
 
     module: Any
@@ -64,9 +64,9 @@ class Part:
 
 @dataclass(frozen=True)
 class Block:
-    """What one block adds to the residual stream.
+    """The parts that one block adds to the residual stream.
 
-    `middle` is the residual stream between the two; None where both read the same stream.
+    `middle` is the residual stream between attention and MLP; None if both read the same stream.
     """
 
     attention: Part
@@ -78,14 +78,14 @@ class Block:
 class Units:
     """The heads and neurons of a block.
 
-    `parts` has those of `heads` (the outputs of all heads, one after the other), `queries`, `keys`,
-    `values`, `neurons`, `preactivations` and `mlp_inputs` that this block has.
+    `parts` has the parts that this block has, out of `heads` (the outputs of all heads, one after
+    the other), `queries`, `keys`, `values`, `neurons`, `preactivations` and `mlp_inputs`.
     """
 
     parts: Mapping[str, Part]
     head_count: int
     key_count: int
-    """How many heads have keys and values of their own."""
+    """The number of heads that have their own keys and values."""
     head_width: int
     neuron_count: int
 
@@ -94,25 +94,25 @@ def find_blocks(decoder: Any) -> Any:
     """The list of blocks.
 
     Raises:
-        ModelInputError: The architecture has none that is known.
+        ModelInputError: The blocks of this architecture are not known.
     """
     return _named(decoder, _BLOCKS)
 
 
 def find_final_norm(decoder: Any) -> Any:
-    """The norm behind the last block.
+    """The norm after the last block.
 
     Raises:
-        ModelInputError: The architecture has none that is known.
+        ModelInputError: The final norm of this architecture is not known.
     """
     return _named(decoder, _FINAL_NORM)
 
 
 def check_head(net: Any, logits_of: Callable[[Tensor], Tensor]) -> None:
-    """Check that `logits_of` makes the model's own logits of what the final norm puts out.
+    """Check that `logits_of` computes the model's logits from outputs of the final norm.
 
     Raises:
-        ModelInputError: It does not.
+        ModelInputError: The logits differ.
     """
     ids = probe(net)
     with torch.no_grad():
@@ -121,8 +121,8 @@ def check_head(net: Any, logits_of: Callable[[Tensor], Tensor]) -> None:
         found = logits_of(states)
     if _missed(own - found, own - own.mean(-1, keepdim=True)) > _MOST_MISSED:
         raise ModelInputError(
-            f"{type(net).__name__} makes its logits in a way that this interface does not know, so "
-            "layers cannot be read as tokens"
+            f"{type(net).__name__} computes its logits in a way that this interface does not know, "
+            "so layers cannot be read as tokens"
         )
 
 
@@ -130,7 +130,7 @@ def find_parts(net: Any) -> list[Block]:
     """The parts of each block.
 
     Raises:
-        ModelInputError: No known parts add up to what the blocks add.
+        ModelInputError: No known parts add up to the change that the blocks make.
     """
     blocks = find_blocks(net.get_decoder())
     names = [
@@ -160,7 +160,7 @@ def find_parts(net: Any) -> list[Block]:
 def _has_middle(
     net: Any, blocks: Sequence[Any], attentions: Sequence[Any], scale: float
 ) -> list[bool]:
-    """Whether something in each block reads the residual stream behind attention."""
+    """For each block, whether a module in it reads the residual stream after attention."""
     inputs = {(i, n): m for i, block in enumerate(blocks) for n, m in block.named_children()}
     inputs |= {(i, "before"): block for i, block in enumerate(blocks)}
     outputs = {(i, "added"): module for i, module in enumerate(attentions)}
@@ -181,8 +181,9 @@ def _has_middle(
 
 
 def find_embeddings(net: Any) -> dict[str, Part]:
-    """The parts of what goes into the first block: `embeddings`, and `position_embeddings` if the
-    model adds any. Empty if these do not add up to it.
+    """The parts of the first block's input: `embeddings`, and perhaps `position_embeddings`.
+
+    Empty if these do not add up to the input.
     """
     decoder = net.get_decoder()
     first = find_blocks(decoder)[0]
@@ -208,10 +209,10 @@ def find_embeddings(net: Any) -> dict[str, Part]:
 def find_units(net: Any) -> list[Units]:
     """The heads and neurons of each block.
 
-    The candidates are known by name. A short run checks that the output of the matrix behind heads
-    or neurons is the output of the whole attention or MLP module, that the first token's values are
-    its heads' outputs (there is nothing else to attend to), and that neurons are the activation
-    function of what goes into them. Mixtures of experts, for instance, have no such matrix.
+    The candidates are known by name. A short run checks three things: the output of the matrix
+    after heads or neurons is the output of the whole attention or MLP module; the values of the
+    first token are its heads' outputs (it can attend to nothing else); and neurons are the
+    activation function of their inputs. Mixtures of experts, for example, have no such matrix.
     """
     blocks = find_blocks(net.get_decoder())
     found = [
@@ -279,10 +280,10 @@ def find_units(net: Any) -> list[Units]:
 def _find_heads_in(
     own: Mapping[str, tuple[Any, Tensor]], first: Tensor
 ) -> tuple[dict[str, Part], int]:
-    """The parts of queries, keys and values, and how many heads have keys of their own.
+    """The parts of queries, keys and values, and the number of heads that have their own keys.
 
     Args:
-        own: The matrices in front of attention by name, with what came out of them.
+        own: The matrices before attention, by name, with their outputs.
         first: The outputs of the heads (heads, width) at the first token.
     """
     heads, width = first.shape
@@ -312,7 +313,7 @@ def _find_heads_in(
         if not count or heads % count:
             continue
         shared = values[1][0].reshape(count, width).repeat_interleave(heads // count, 0)
-        # By direction: with an attention sink, a head takes a share of its value.
+        # Compare directions: with an attention sink, a head outputs only a share of its value.
         alike = torch.nn.functional.cosine_similarity(shared, first, dim=-1)
         if float(alike.min()) > 1 - _MOST_MISSED**2:
             names = ("queries", "keys", "values")
@@ -324,7 +325,7 @@ def _find_heads_in(
 def _find_preactivations(
     own: Mapping[str, tuple[Any, Tensor]], neurons: Tensor, owner: Any
 ) -> Part | None:
-    """What goes into the activation function; in a gated MLP, the input of the gate."""
+    """The input of the activation function; in a gated MLP, the output of the gate's matrix."""
     act = next((f for n in _ACTIVATION if (f := getattr(owner, n, None)) is not None), None)
     size = neurons.shape[-1]
     for name, (matrix, came) in own.items():
@@ -375,22 +376,21 @@ def _adds_up(seen: dict[str, Tensor], attention: str, mlp: str, scale: float) ->
 
 
 def _rows_of(value: Tensor) -> Tensor:
-    """Tokens by numbers, in float32 on the processor; OPT flattens rows and tokens."""
+    """Reshape to tokens by numbers, in float32 on the CPU; OPT flattens rows and tokens."""
     return value.reshape(-1, value.shape[-1]).float().cpu()
 
 
 def _missed(error: Tensor, whole: Tensor) -> float:
-    """Length of the error over length of the whole: the median over tokens.
+    """Length of the error divided by length of the whole: the median over tokens.
 
-    The median, because the first token often has activations so large that rounding them hides all
-    else.
+    The first token often has such large activations that their rounding would dominate a mean.
     """
     lengths = torch.linalg.vector_norm(whole, dim=-1).clamp(min=1e-12)
     return float((torch.linalg.vector_norm(error, dim=-1) / lengths).median())
 
 
 def probe(net: Any) -> Tensor:
-    """Some token ids, from all over the vocabulary."""
+    """A few token ids, spread over the vocabulary."""
     table: Tensor = net.get_input_embeddings().weight
     ids = torch.linspace(2, table.shape[0] - 1, _PROBE_TOKENS).long()
     return ids[None].to(table.device)
@@ -406,12 +406,12 @@ def run_probe(net: Any) -> None:
 def watch(
     inputs: Mapping[K, Any], outputs: Mapping[K, Any], *, copy: bool = False
 ) -> Generator[dict[K, Tensor]]:
-    """While the context lasts, keep what goes into some modules and what comes out of others.
+    """Keep the inputs of some modules and the outputs of others while the context lasts.
 
     Args:
-        inputs: The modules whose first input to keep, by the key to keep it under.
-        outputs: The modules whose output to keep.
-        copy: Whether to copy; some models add to a tensor in place afterwards.
+        inputs: The modules whose first input to keep, by the key in the result.
+        outputs: The modules whose output to keep, likewise.
+        copy: Whether to copy the tensors, because some models add to them in place afterwards.
     """
     found: dict[K, Tensor] = {}
 
@@ -446,11 +446,11 @@ def replace(
     inputs: Mapping[Any, Callable[[Tensor], Tensor]] | None = None,
     outputs: Mapping[Any, Callable[[Tensor], Tensor]] | None = None,
 ) -> Generator[None]:
-    """While the context lasts, change what goes into some modules and what comes out of others.
+    """Change the inputs of some modules and the outputs of others while the context lasts.
 
     Args:
-        inputs: By module, what makes the new first input of the old one.
-        outputs: By module, what makes the new output.
+        inputs: By module, the function from the old first input to the new one.
+        outputs: By module, the function from the old output to the new one.
     """
 
     def before(change: Callable[[Tensor], Tensor]) -> Callable[..., Any]:
@@ -479,7 +479,7 @@ def replace(
 
 
 def _run(net: Any, blocks: Sequence[Any], names: set[str]) -> list[dict[str, Tensor]]:
-    """What went into and came out of each block and the named modules in it, for a short run."""
+    """In a short run: the input and output of each block, and the outputs of its named modules."""
     inputs = {(i, "before"): block for i, block in enumerate(blocks)}
     outputs = {(i, "after"): block for i, block in enumerate(blocks)}
     outputs |= {(i, name): getattr(b, name) for i, b in enumerate(blocks) for name in names}

@@ -1,4 +1,4 @@
-"""What the functions take and give: plain records that arrive on the caller's side as they are."""
+"""The arguments and results of the functions: plain records, which callers get unchanged."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict
@@ -27,19 +27,19 @@ Stream = Literal[
 
 `residual`: the residual stream after the block. `middle`: between attention and MLP. `attention`,
 `mlp`: what this part of the block adds to the residual stream. `queries`, `keys`, `values`: of each
-attention head, as the matrices make them, before any norm and rotation. `heads`: the output of each
-attention head before the output matrix. `head_outputs`: what each head writes through the output
-matrix (can only be read). `mlp_inputs`: what goes into the MLP, behind the norm. `preactivations`:
-what goes into the activation function of the MLP's neurons. `neurons`: the activations of the MLP's
-neurons, before the MLP's output matrix. At layer 0 only: `embeddings` of the tokens, and
-`position_embeddings` where a model adds them.
+attention head, as its matrices compute them, before any norm and rotation. `heads`: the output of
+each attention head before the output matrix. `head_outputs`: what each head writes through the
+output matrix (can only be read). `mlp_inputs`: the input of the MLP, after the norm.
+`preactivations`: the input of the activation function of the MLP's neurons. `neurons`: the
+activations of the MLP's neurons, before the MLP's output matrix. At layer 0 only: `embeddings` of
+the tokens, and `position_embeddings` where a model adds them.
 """
 Layer = int | str
 """A layer: 0 is the embeddings, n the output of block n, -1 the last. Or a hook name as in
 TransformerLens, such as `blocks.3.hook_resid_post` or `blocks.3.attn.hook_z`; it names the stream
 too. TransformerLens counts blocks from 0."""
 Array = np.ndarray[Any, np.dtype[np.float32]]
-"""Numbers are returned in float32, in whichever type the model computes."""
+"""Numbers are returned in float32, also if the model computes in another type."""
 
 
 TemplateOptions = dict[str, bool | int | float | str]
@@ -55,7 +55,7 @@ class Message(TypedDict):
 
 @dataclass
 class ModelInfo:
-    """What a model is. `layers` is the number of blocks."""
+    """The properties of a model. `layers` is the number of blocks."""
 
     name: str
     architecture: str
@@ -74,8 +74,8 @@ class ModelInfo:
     base: str | None = None
     """The name of an adapter's base, if it is configured as a model too."""
     generation: dict[str, float] = field(default_factory=dict[str, float])
-    """The settings that came with the checkpoint, as arguments of `generate`; they apply only if
-    they are given: `generate(prompt, **info.generation)`."""
+    """The settings that came with the checkpoint, as arguments of `generate`. They apply only if
+    you pass them: `generate(prompt, **info.generation)`."""
     quantization: str | None = None
     """How the weights are quantised, if they are. Activations have the type `dtype`."""
 
@@ -116,7 +116,7 @@ class NextTokens:
     top: list[TokenScore]
     """The likeliest tokens with their probabilities, likeliest first."""
     among: list[TokenScore]
-    """The tokens that were asked for (the first token of each text), with their probabilities."""
+    """The requested tokens (the first token of each text), with their probabilities."""
     entropy: float
     """In nats."""
 
@@ -151,10 +151,10 @@ class Direction:
     vector: Array
     norm: float
     accuracy: float
-    """Share of pairs, one prompt of each kind, that a direction made without them puts in the right
-    order. Half is chance."""
+    """The share of pairs, one prompt of each kind, that a direction computed without them puts in
+    the right order. Half is chance."""
     nulls: Array | None = None
-    """Directions made in the same way from prompts that were divided at random, one per row."""
+    """Directions computed in the same way after random divisions of the prompts, one per row."""
 
 
 @dataclass
@@ -168,7 +168,7 @@ class LensRow:
 
 @dataclass
 class FittedLens:
-    """A tuned lens: an affine map per layer into the last one."""
+    """A tuned lens: an affine map per layer to the last layer."""
 
     lens: Handle
     """For `logit_lens(..., lens=...)`."""
@@ -188,20 +188,21 @@ class Attribution:
     value: float
     """The target's logit for the prompt."""
     baseline: float
-    """Its logit with every token replaced by the mean embedding; integrated gradients add up to
-    `value - baseline`, except in mixtures of experts, where the logit jumps between experts."""
+    """The target's logit with every token replaced by the mean embedding. Integrated gradients add
+    up to `value - baseline`, except in mixtures of experts, where the logit jumps between
+    experts."""
 
 
 @dataclass
 class Patching:
-    """What patching clean activations into a corrupted run does to the answer."""
+    """The effect on the answer of patching clean activations into a corrupted run."""
 
     clean: float
-    """Log-probability of the answer (less that of `wrong`, if given) in the clean run."""
+    """Log-probability of the answer (minus that of `wrong`, if given) in the clean run."""
     corrupted: float
     """The same in the corrupted run."""
     patched: Array
-    """The same for each patch: layers by positions, and by units where `units` were given."""
+    """The same for each patch: layers by positions, and by units if `units` were given."""
     layers: list[int]
     positions: list[int]
     tokens: list[str]
@@ -219,15 +220,15 @@ class ProbeResult:
     accuracy: float
     """On held-out texts."""
     interval: tuple[float, float]
-    """Wilson interval of it, 95 %, as if held-out groups were single texts."""
+    """The 95 % Wilson interval of the accuracy, with all held-out texts counted as independent."""
     majority: float
-    """What always naming the commonest label would score on them."""
+    """The accuracy on them of always naming the commonest label."""
     permuted: float
     """Mean accuracy on them of probes trained in the same way on permuted labels."""
     p_value: float
-    """Share of those probes, with this one, that do at least as well as this one."""
+    """The share of those probes, counting this one, that do at least as well as this one."""
     groups: int
-    """How many groups of texts there are; texts of one group are never on both sides."""
+    """The number of groups of texts. Texts of one group are never in both training and test."""
     train_accuracy: float
     trained_on: int
     tested_on: int
@@ -235,7 +236,7 @@ class ProbeResult:
     direction: Array
     """The probe's weights in the activation's own units (for two classes, towards the second)."""
     strength: float = 1.0
-    """The inverse regularisation of `probe`: the given one, or the one that was chosen."""
+    """The inverse regularisation of `probe`, given or chosen."""
     folds: list[float] = field(default_factory=list[float])
     """The accuracy on each held-out part."""
 
@@ -260,7 +261,7 @@ class NeuronScore:
 
 @dataclass
 class SaeInfo:
-    """A sparse autoencoder or transcoder, and where it reads."""
+    """A sparse autoencoder or transcoder, and the site that it reads."""
 
     name: str
     layer: int
@@ -269,7 +270,7 @@ class SaeInfo:
     width: int
     architecture: str
     writes: Stream
-    """The stream that its directions belong to: of a transcoder, the one that it predicts."""
+    """The stream of its directions; for a transcoder, the stream that it predicts."""
 
 
 @dataclass
@@ -278,7 +279,7 @@ class SaeList:
 
     usable: list[SaeInfo]
     unsupported: dict[str, str]
-    """By name, why each of the others cannot be used."""
+    """The others by name, each with the reason why it cannot be used."""
 
 
 @dataclass
@@ -297,10 +298,10 @@ class SaeReading:
     features: list[list[FeatureScore]]
     """Per token, the strongest features first."""
     active: list[int]
-    """Per token, how many features are active in all."""
+    """Per token, the number of all active features."""
     unexplained: float
-    """Squared length of what the reconstruction misses, over that of the activations; of a
-    transcoder, of those that it predicts."""
+    """The squared length of the reconstruction error, divided by that of the activations; for a
+    transcoder, of the activations that it predicts."""
 
 
 @dataclass
@@ -313,17 +314,17 @@ class TrainedSae:
     stream: Stream
     features: int
     unexplained: float
-    """On held-out tokens: squared length of what the reconstruction misses, over that of the
+    """On held-out tokens: the squared length of the reconstruction error, divided by that of the
     activations."""
     dead: float
-    """Share of features that are active at no token of all texts."""
+    """The share of features that are not active at any token of the texts."""
     trained_on: int
-    """How many tokens it was trained on."""
+    """The number of tokens that it was trained on."""
     tested_on: int
     config: str
-    """What to save as `cfg.json`."""
+    """The content of `cfg.json`, to save it."""
     weights: dict[str, Array] | None = None
-    """What to save as `sae_weights.safetensors`, if asked for."""
+    """The content of `sae_weights.safetensors`, if you asked for it."""
 
 
 @dataclass
@@ -338,8 +339,8 @@ class PromptDifference:
     tokens: list[str] | None = None
     """With `details`: the prompt's tokens."""
     distances: Array | None = None
-    """With `details`: layers by tokens, the length of the difference over the length of the second
-    model's activation. Row 0 is the embeddings."""
+    """With `details`: layers by tokens, the length of the difference divided by the length of the
+    second model's activation. Row 0 is the embeddings."""
 
 
 @dataclass
@@ -349,12 +350,13 @@ class LayerDifference:
     layer: int
     cosine: float
     distance: float
-    """Length of the difference over length of the second model's activation."""
+    """Length of the difference, divided by the length of the second model's activation."""
     direction: Array | None = None
     """With `details`: the mean over all tokens of the first model's activation minus the second's.
     """
     nearest: list[TokenScore] | None = None
-    """With `details`: the tokens whose unembedding is nearest to it, by cosine similarity."""
+    """With `details`: the tokens whose unembedding is nearest to `direction`, by cosine
+    similarity."""
 
 
 @dataclass

@@ -1,8 +1,8 @@
 """Sparse autoencoders on disk, as SAELens, Gemma Scope and EleutherAI's sparsify save them.
 
 SAELens writes `cfg.json` and safetensors; its architectures standard, topk, jumprelu and gated are
-supported. A transcoder is an autoencoder that reads one site and writes another: it predicts what
-an MLP makes of its input. The files are read here and not with SAELens itself, which would also
+supported. A transcoder is an autoencoder that reads one site and writes another: it predicts the
+output of an MLP from its input. This module reads the files without SAELens, which would also
 install an experiment tracker, a dataset library and another model library.
 """
 
@@ -26,7 +26,7 @@ from ._records import SaeInfo
 from ._sites import parse_hook
 
 FOLDER_VARIABLE = "SEER_SAES"
-"""Names the folder of autoencoders on the machine; each has a folder of its own in it."""
+"""The variable that names the folder of autoencoders on the machine. Each has its own subfolder."""
 
 _WEIGHTS = ("sae_weights.safetensors", "sae.safetensors", "params.npz")
 _TRANSCODERS = {
@@ -35,7 +35,7 @@ _TRANSCODERS = {
     "jumprelu_transcoder": "jumprelu",
     "jumprelu_skip_transcoder": "jumprelu",
 }
-"""What SAELens calls transcoders -> how they encode."""
+"""SAELens's name of a transcoder's architecture -> how it encodes."""
 _BLOCK = re.compile(r"(?:model\.layers|transformer\.h)\.(\d+)")
 _TENSORS = {
     "standard": ("W_enc", "b_enc", "W_dec", "b_dec"),
@@ -50,20 +50,20 @@ _FOLDED = {
     "fold_value_biases": ("values", "heads"),
     "refactor_factored_attn_matrices": ("queries", "keys", "values", "heads"),
 }
-"""Options with which TransformerLens changes weights, and the streams that differ then."""
+"""Options with which TransformerLens changes weights, and the streams that this changes."""
 
 
 class Sae:
     """One autoencoder. It computes in float32.
 
     Args:
-        name: What callers know it as.
-        config: What its `cfg.json` says.
-        folder: Where its weights are, unless they are given.
+        name: The name that callers use.
+        config: The content of its `cfg.json`.
+        folder: The folder of its weights, unless `tensors` has them.
         tensors: Its weights.
 
     Raises:
-        ModelInputError: It cannot be used here.
+        ModelInputError: The autoencoder cannot be used here.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Sae:
             raise
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ModelInputError(
-                f"sae={name!r}: its cfg.json is not one of an autoencoder: {error!r}"
+                f"sae={name!r}: its cfg.json does not describe an autoencoder: {error!r}"
             ) from error
         self._folder = folder
         self._tensors: dict[str, Tensor] = tensors or {}
@@ -97,13 +97,13 @@ class Sae:
         self.name = name
         self.site = _site(name, config)
         self.written = self.site
-        """The site that it predicts; of an autoencoder, the one that it reads."""
+        """The site that a transcoder predicts, or that an autoencoder reads."""
         self.transcodes = self.architecture in _TRANSCODERS or bool(config.get("transcode"))
         if self.transcodes:
             block = f"blocks.{self.site.layer - 1}.hook_mlp_out"
             self.written = _site(name, {"hook_name": config.get("hook_name_out") or block})
         self.own_output = bool(config.get("own_output"))
-        """Whether it was trained on the output of the module itself, without a norm behind it."""
+        """Whether it was trained on the output of the module itself, before a norm that follows."""
         self.width = int(config["d_in"])
         self.written_width = int(config.get("d_out") or config["d_in"])
         self.features = int(config["d_sae"])
@@ -111,19 +111,19 @@ class Sae:
         self._normalize: str = config.get("normalize_activations") or "none"
         if self._normalize not in ("none", "layer_norm", "constant_norm_rescale"):
             raise ModelInputError(
-                f"sae={name!r}: normalize_activations={self._normalize!r} is not known; fold it "
-                "into the weights when saving"
+                f"sae={name!r}: normalize_activations={self._normalize!r} is not supported; fold "
+                "it into the weights when saving"
             )
         if self.transcodes and self._normalize != "none":
             raise ModelInputError(
-                f"sae={name!r}: normalize_activations={self._normalize!r} is not known for "
+                f"sae={name!r}: normalize_activations={self._normalize!r} is not supported for "
                 "transcoders"
             )
         kwargs: Any = config.get("activation_fn_kwargs") or {}
         self._k = int(config.get("k") or kwargs.get("k") or 0)
         self._rescale: bool = config.get("rescale_acts_by_decoder_norm", False)
         self.prepend_bos: bool | None = config.get("prepend_bos")
-        """Whether texts began with the first special token in training; None if not said."""
+        """Whether texts began with the first special token in training; None if unknown."""
         loading: Any = config.get("model_from_pretrained_kwargs") or {}
         for option, streams in _FOLDED.items():
             if loading.get(option) and self.site.stream in streams:
@@ -132,11 +132,11 @@ class Sae:
                     f"changes {self.site.stream}; use one that was trained without it"
                 )
         self.centered = bool(loading.get("center_writing_weights", False))
-        """Whether it was trained on a model whose weights are changed so that what they write has
-        a mean of zero, as TransformerLens does on request."""
+        """Whether it was trained on a model whose weights were changed so that their outputs have a
+        mean of zero, an option of TransformerLens."""
 
     def info(self) -> SaeInfo:
-        """What callers learn of it."""
+        """The description for callers."""
         return SaeInfo(
             name=self.name,
             layer=self.site.layer,
@@ -148,10 +148,10 @@ class Sae:
         )
 
     def load(self, device: torch.device) -> "Sae":
-        """Read the weights, unless they are there.
+        """Read the weights, unless they are loaded already.
 
         Raises:
-            ModelInputError: Tensors are missing, or of another size than the configuration says.
+            ModelInputError: The file cannot be read, or its tensors do not fit the configuration.
         """
         if not self._tensors and self._folder is not None:
             file = next((self._folder / n for n in _WEIGHTS if (self._folder / n).is_file()), None)
@@ -163,8 +163,8 @@ class Sae:
                 found = _named(load_any(file, device))
             except (OSError, ValueError, SafetensorError, BadZipFile) as error:
                 raise ModelInputError(
-                    f"sae={self.name!r}: {file.name} cannot be read, perhaps because it was not "
-                    f"written to its end: {error}"
+                    f"sae={self.name!r}: {file.name} cannot be read, perhaps because it is "
+                    f"incomplete: {error}"
                 ) from error
             needed = [*_TENSORS[self._kind], *(["W_skip"] if "skip" in self.architecture else [])]
             sizes = {"W_enc": (self.width, self.features)}
@@ -198,9 +198,9 @@ class Sae:
         return before.relu()
 
     def decode(self, features: Tensor, activations: Tensor) -> Tensor:
-        """What the features stand for, in the units of the activations that they came from.
+        """The activations that the features reconstruct, in the original units.
 
-        A transcoder gives what it predicts for another site.
+        For a transcoder, these are the predicted activations of another site.
         """
         t = self._tensors
         if self._rescale:
@@ -210,7 +210,7 @@ class Sae:
         return found + activations.float() @ t["W_skip"].T if "W_skip" in t else found
 
     def direction(self, feature: int) -> Tensor:
-        """What one feature writes.
+        """The decoder vector of one feature.
 
         Raises:
             ModelInputError: There is no such feature.
@@ -220,7 +220,7 @@ class Sae:
         return self._tensors["W_dec"][feature]
 
     def _normalized(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Activations as the encoder wants them, and what undoes it: (x - shift) / scale."""
+        """Normalized activations, (x - shift) / scale, with the shift and the scale."""
         shift, scale = x.new_zeros(()), x.new_ones(())
         if self._normalize == "constant_norm_rescale":
             scale = torch.linalg.vector_norm(x, dim=-1, keepdim=True) / self.width**0.5
@@ -232,7 +232,7 @@ class Sae:
 
 
 def top_features(before: Tensor, k: int) -> Tensor:
-    """The k largest of each row where they are positive, and 0 elsewhere."""
+    """Keep the k largest values of each row if they are positive, and set the others to 0."""
     values, places = before.topk(k, dim=-1)
     return torch.zeros_like(before).scatter(-1, places, values.relu())
 
@@ -240,14 +240,15 @@ def top_features(before: Tensor, k: int) -> Tensor:
 _Stamp = tuple[tuple[str, int, int], ...]
 """Names, times and sizes of files."""
 _loaded: dict[Path, tuple[_Stamp, Sae]] = {}
-"""Folder -> its files, and the autoencoder loaded from them."""
+"""Folder -> the stamp of its files, and the autoencoder loaded from them."""
 _MOST_LOADED = 8
 _collections: dict[str, Path] = {}
 """Folders of autoencoders that are configured like models, by their names."""
 
 
 def add_collection(name: str, folder: Path) -> bool:
-    """Take a configured folder as one of autoencoders, if it is one and not a model.
+    """Register a configured folder that has autoencoders instead of a model; return whether it
+    does.
 
     A repository of autoencoders on the Hugging Face Hub is configured like a model.
     """
@@ -260,14 +261,14 @@ def add_collection(name: str, folder: Path) -> bool:
 
 
 def _folders_in(root: Path) -> list[Path]:
-    """Folders with the files of an autoencoder. One that is being written has not all of them."""
+    """Folders with all files of an autoencoder. A folder that is being written lacks some."""
     found = {file.parent for file in root.rglob("cfg.json")}
     found = {one for one in found if any((one / name).is_file() for name in _WEIGHTS)}
     return sorted(found | {file.parent for file in root.rglob("params.npz")})
 
 
 def all_saes() -> dict[str, Path]:
-    """The autoencoders' folders by name: the path in the folder, after a collection's name."""
+    """The autoencoders' folders by name: a path, after the collection's name if there is one."""
     found: dict[str, Path] = {}
     if root := os.environ.get(FOLDER_VARIABLE):
         found |= {path.relative_to(root).as_posix(): path for path in _folders_in(Path(root))}
@@ -279,10 +280,10 @@ def all_saes() -> dict[str, Path]:
 
 
 def open_sae(name: str, folder: Path) -> Sae:
-    """An autoencoder on disk, without its weights.
+    """Open an autoencoder on disk, without its weights.
 
     Raises:
-        ModelInputError: It cannot be used here.
+        ModelInputError: The autoencoder cannot be used here.
     """
     try:
         config = _config(name, folder)
@@ -294,14 +295,17 @@ def open_sae(name: str, folder: Path) -> Sae:
 
 
 def find_sae(name: str, device: torch.device) -> Sae:
-    """The autoencoder of this name, with its weights; a few stay loaded.
+    """The autoencoder with this name, with its weights. A few stay loaded.
 
     Raises:
-        ModelInputError: There is none.
+        ModelInputError: There is no such autoencoder, or it cannot be used here.
     """
     folders = all_saes()
     if name not in folders:
-        known = ", ".join(map(repr, folders)) or f"none (the variable {FOLDER_VARIABLE} names them)"
+        known = (
+            ", ".join(map(repr, folders))
+            or f"none (set {FOLDER_VARIABLE} to a folder that has some)"
+        )
         raise ModelInputError(f"sae={name!r}: there are {known}")
     folder = folders[name]
     stamp = _stamp(folder)
@@ -314,7 +318,7 @@ def find_sae(name: str, device: torch.device) -> Sae:
 
 
 def _stamp(folder: Path) -> _Stamp:
-    """What changes if an autoencoder is saved again."""
+    """A value that changes if the autoencoder is saved again."""
     found = [(name, folder / name) for name in ("cfg.json", *_WEIGHTS)]
     there = [(name, path.stat()) for name, path in found if path.is_file()]
     return tuple((name, state.st_mtime_ns, state.st_size) for name, state in there)
@@ -328,7 +332,7 @@ def _config(name: str, folder: Path) -> dict[str, Any]:
     except ValueError as error:
         raise ModelInputError(f"sae={name!r}: its cfg.json cannot be read: {error}") from error
     if not isinstance(config, dict):
-        raise ModelInputError(f"sae={name!r}: its cfg.json is not one of an autoencoder")
+        raise ModelInputError(f"sae={name!r}: its cfg.json does not describe an autoencoder")
     if "expansion_factor" in config and "d_sae" not in config:
         return _sparsify(name, folder, config)
     return config
@@ -351,7 +355,7 @@ def _gemma_scope(name: str, folder: Path) -> dict[str, Any]:
         raise ModelInputError(f"sae={name!r}: params.npz must be in a folder layer_N")
     kinds = {"-mlp": "hook_mlp_out", "-att": "attn.hook_z"}
     hook = next((h for mark, h in kinds.items() if mark in whole), "hook_resid_post")
-    # Opened here: numpy leaves a file open that is not an archive.
+    # Opened here, because numpy does not close a file that is not an archive.
     with (folder / "params.npz").open("rb") as file, np.load(file) as arrays:
         features, width = arrays["W_dec"].shape
     return {
@@ -368,7 +372,7 @@ def _sparsify(name: str, folder: Path, config: dict[str, Any]) -> dict[str, Any]
     """The settings of an autoencoder that EleutherAI's `sparsify` saved in a folder layers.N.
 
     Raises:
-        ModelInputError: It has a part that is not known here.
+        ModelInputError: The settings have an unsupported value.
     """
     for key, plain in (("activation", "topk"), ("embed_skip", False), ("gram_lookup", False)):
         if config.get(key, plain) != plain:
@@ -389,7 +393,7 @@ def _sparsify(name: str, folder: Path, config: dict[str, Any]) -> dict[str, Any]
 
 
 def load_any(file: Path, device: torch.device) -> dict[str, Tensor]:
-    """The tensors of a file of safetensors or of numpy arrays."""
+    """The tensors of a file in the format of safetensors or numpy."""
     if file.suffix == ".safetensors":
         return load_file(file, device=str(device))
     with file.open("rb") as opened, np.load(opened) as arrays:
@@ -397,7 +401,7 @@ def load_any(file: Path, device: torch.device) -> dict[str, Tensor]:
 
 
 def _named(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors by the names of SAELens; `sparsify` has a linear layer for the encoder."""
+    """Tensors under the names of SAELens. The encoder of `sparsify` is a linear layer."""
     found = dict(tensors)
     if "encoder.weight" in found:
         found["W_enc"] = found.pop("encoder.weight").T.contiguous()

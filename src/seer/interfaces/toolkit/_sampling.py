@@ -1,10 +1,10 @@
-"""Choosing tokens: seeded for each row of a batch, so that a batch gives what single calls give.
+"""Choosing tokens, with a seed for each row, so that a batch gives the results of single calls.
 
 Every row has its own random number for each token at each step, which depends only on the row's
-seed, the step and the token. The token whose probability divided by its number is highest is taken.
-This is a draw from the distribution, and a small change of the distribution, such as rounding in
-another batch, rarely changes it. The numbers are hashes, computed with integers of 32 bits, so they
-are the same on every device, inside a CUDA graph and outside.
+seed, the step and the token. The token with the highest ratio of probability to random number is
+chosen. This samples from the distribution, and a small change of the distribution, such as rounding
+in another batch, rarely changes the choice. The numbers are hashes, computed with 32-bit integers,
+so they are the same on every device, and inside or outside a CUDA graph.
 """
 
 from collections.abc import Sequence
@@ -53,7 +53,7 @@ class Settings:
 
     @property
     def way(self) -> Way:
-        """What choosing a token with these settings needs."""
+        """How a token is chosen with these settings."""
         if self.repetition_penalty != 1:
             return "filtered"
         if self.temperature == 0:
@@ -65,9 +65,9 @@ class Dice:
     """The settings of some rows as tensors, for `choose`.
 
     Attributes:
-        seed: Two halves of 32 bits for each row.
-        step: How many tokens each row has already.
-        seen: Which tokens each row has had, its prompt's too; used where there are penalties.
+        seed: The two 32-bit halves of each row's seed.
+        step: The number of tokens that each row has written.
+        seen: The tokens that each row has had, including its prompt; used for penalties.
     """
 
     def __init__(self, rows: int, vocabulary: int, device: torch.device) -> None:
@@ -91,7 +91,7 @@ class Dice:
 
         put(self.seed, [[_signed(seed), _signed(seed >> 32)] for seed in seeds])
         put(self.step, [0] * len(rows))
-        # Scores over less than this leave the range of numbers; nothing else is drawn there either.
+        # Dividing scores by less than this overflows; below it, the likeliest token always wins.
         cold = 1e-6
         put(self.temperature, [0 if t < cold else t for t in (s.temperature for s in settings)])
         put(self.top_p, [one.top_p for one in settings])
@@ -99,7 +99,7 @@ class Dice:
         put(self.penalty, [one.repetition_penalty for one in settings])
 
     def see(self, row: int, prompt: Sequence[int]) -> None:
-        """Note the tokens of a row's prompt, for its penalty."""
+        """Store the tokens of a row's prompt, for its penalty."""
         self.seen[row] = False
         self.seen[row, on_device(sorted(set(prompt)), torch.int64, self.seen.device)] = True
 
@@ -119,7 +119,7 @@ def choose(scores: Tensor, dice: Dice, way: Way) -> tuple[Tensor, Tensor]:
     Args:
         scores: Logits in float32, rows by vocabulary.
         dice: The rows' settings.
-        way: What these rows need at most.
+        way: The most general way in which one of these rows chooses.
     """
     shaped = _penalized(scores, dice) if way == "filtered" else scores
     chosen = shaped.argmax(-1)
@@ -140,7 +140,7 @@ def choose(scores: Tensor, dice: Dice, way: Way) -> tuple[Tensor, Tensor]:
 def _penalized(scores: Tensor, dice: Dice) -> Tensor:
     """Scores after the repetition penalty for tokens that a row already has.
 
-    transformers' own way would count the padding of a batch as tokens of its rows.
+    The implementation of transformers counts padding as tokens of the rows.
     """
     penalty = dice.penalty[:, None]
     worse = torch.where(scores < 0, scores * penalty, scores / penalty)
@@ -148,7 +148,8 @@ def _penalized(scores: Tensor, dice: Dice) -> Tensor:
 
 
 def _filtered(scores: Tensor, dice: Dice) -> Tensor:
-    """Scores of tokens that pass a row's top-k and then its top-p; minus infinity for others."""
+    """The scores of tokens that pass a row's top-k and then its top-p; minus infinity for
+    others."""
     ordered, places = scores.sort(-1)
     size = scores.shape[-1]
     count = torch.where(dice.top_k > 0, dice.top_k, size).clamp(max=size)
@@ -163,11 +164,11 @@ def _filtered(scores: Tensor, dice: Dice) -> Tensor:
 
 def _numbers(dice: Dice, vocabulary: int) -> Tensor:
     """The logarithm of an exponential random number for each token of each row."""
-    # The hash of 0 is 0: the constants keep small seeds, steps and tokens from meeting there.
+    # The hash of 0 is 0. The constants prevent collisions there of small seeds, steps and tokens.
     key = _hash(dice.step ^ _signed(0xB5297A4D))
     key = _hash(_hash(key ^ dice.seed[:, 1]) ^ dice.seed[:, 0])
     found = _hash(_tokens(vocabulary, dice.seed.device) ^ key[:, None])
-    # 23 bits, and a half: exact in float32, and neither 0 nor 1.
+    # 23 bits plus a half are exact in float32, and are neither 0 nor 1.
     share = ((found >> 9) & 0x7FFFFF).float().add_(0.5).mul_(2.0**-23)
     return share.neg_().log1p_().neg_().log_()
 
@@ -178,7 +179,7 @@ def _tokens(vocabulary: int, device: torch.device) -> Tensor:
 
 
 def _hash(value: Tensor) -> Tensor:
-    """A new tensor of mixed bits (the constants are those of the hash `lowbias32`)."""
+    """Mix the bits into a new tensor (with the constants of the hash `lowbias32`)."""
     value = value ^ ((value >> 16) & 0xFFFF)
     value *= 0x7FEB352D
     value ^= (value >> 15) & 0x1FFFF
@@ -193,7 +194,7 @@ def _signed(number: int) -> int:
 
 
 class Choice(LogitsProcessor):
-    """Chooses each next token in transformers' own loop, and remembers what was chosen.
+    """Chooses each next token in the loop of transformers, and stores it.
 
     Attributes:
         ids: Per step, the token of each row.

@@ -27,8 +27,8 @@ def tokenize(text: str, *, special: bool = True, model: str | None = None) -> To
 
     Args:
         text: The text.
-        special: Whether to add special tokens, as for a prompt. `chat` adds none to what the
-            template wrote.
+        special: Whether to add special tokens, as for a prompt. `chat` adds none to the
+            output of the template.
         model: Which model; the first by default.
     """
     chosen = find(model)
@@ -72,7 +72,7 @@ def next_tokens(
         prompt: Text, or token ids.
         steering: Changes of the model's activations.
         k: How many of the likeliest tokens to give.
-        among: Texts; the probability of each one's first token is given too.
+        among: Texts; the result also has the probability of the first token of each text.
         model: Which model; the first by default.
     """
     chosen = find(model)
