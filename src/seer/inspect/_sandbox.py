@@ -1,4 +1,4 @@
-"""Inspect's sandbox `seer`. Each sample has a sandbox of its own."""
+"""Inspect's sandbox `seer`. Each sample has its own sandbox."""
 
 import errno
 import shlex

@@ -55,12 +55,12 @@ class _Connection:
         self.gate.close()
 
     def save_for(self, session: str) -> Save:
-        """What keeps files for the agent."""
+        """The function that saves files for the agent."""
         return _save
 
 
 class _InspectContext:
-    """Takes no progress reports, because Inspect cannot show them."""
+    """Ignores progress reports, because Inspect cannot show them."""
 
     session = ""
     wants_progress = False

@@ -3,7 +3,7 @@
     tools = scoped.serve(interfaces.whitebox, name="tools")
 
 An interface is a file, so these names are paths. The functions that they expose are listed in
-`docs/interfaces.md`; each is written in a module beside the file, and travels with it.
+`docs/interfaces.md`; modules beside the file implement them, and are copied with it.
 """
 
 import shutil

@@ -158,7 +158,7 @@ def write_instance(
 
 @contextmanager
 def _claimed(folder: Path) -> Generator[Path]:
-    """Yield a hidden draft of `folder`, beside it. At the end it is renamed, on errors removed.
+    """Yield a hidden draft folder. Rename it to `folder` at the end, or remove it on an error.
 
     The draft is locked, so that no other process writes to it. Files that a killed process left in
     it are removed.

@@ -67,7 +67,7 @@ class ClaimCheck:
     found: tuple[str, ...] = ()
     """The recomputed results of the checks, one line each."""
     unchecked: tuple[str, ...] = ()
-    """Numbers in the claim's words that are in none of its checks."""
+    """Numbers in the claim's text that none of its checks has."""
 
     @property
     def stands(self) -> bool:
@@ -160,7 +160,7 @@ def _check_claim(claim: Claim, results: Results, run: Run, rerun: Rerun | None) 
 
 
 class _Checked:
-    """Compute one check again."""
+    """One check, computed again from the record."""
 
     def __init__(self, check: Check, results: Results) -> None:
         self._check = check
@@ -191,7 +191,7 @@ class _Checked:
         return found
 
     def _compute(self) -> None:
-        """Compute one number or text for each side, and note what is missing for that."""
+        """Compute one number or text for each side, and note what is missing."""
         check = self._check
         own, other = _flat(self._of), _flat(self._control)
         self._others = other
@@ -520,7 +520,7 @@ class _Match:
         self._check = check
         self._results = results
         self._named = results.named
-        # Every reading is compared with every control, so read only once what is slow to read.
+        # Every reading is compared with every control, so cache what is slow to read.
         calls = {r.call: self._named.get(r.call) for r in (*check.of, *check.control)}
         self._keys = {name: call.key for name, call in calls.items() if call}
         self._arguments = {name: arguments(call) for name, call in calls.items() if call}
@@ -676,7 +676,7 @@ def _keys(path: Sequence[PathStep]) -> list[str]:
 
 
 def _rows(beside: Sequence[str], argument: Any) -> list[str]:
-    """The texts of an argument; only those that the result repeats next to the value, if any."""
+    """The texts of an argument, or only those that the result repeats next to the value."""
     texts = [v for v in leaves(argument) if isinstance(v, str)]
     return [word for word in beside if word in texts] or texts
 

@@ -69,8 +69,8 @@ def grade(answer: Answer, studied: str | GroundTruth, calls: Sequence[GateCall])
 
     Args:
         answer: What the agent said.
-        studied: The organism's name, or the truth about your own model; a truth without fields is
-            that of a control.
+        studied: The organism's name, or the truth about your own model; a truth without
+            fields means a control.
         calls: The calls of its run.
 
     Raises:

@@ -190,7 +190,7 @@ async def measure_judge(
         provider: The judge: a name in `BUILT_IN`, or as for `judge`.
         model: The vendor's model.
         version: The version of the prompt.
-        examples: Other examples than those that ship with Seer.
+        examples: The examples; by default those that ship with Seer.
 
     Raises:
         AnswerError: The judge said neither of the two words.

@@ -56,7 +56,7 @@ class Ended:
     outcome: AttemptOutcome
     where: str = ""
     error: str = ""
-    """What went wrong, besides the end of the program's own output."""
+    """What went wrong, without the program's output."""
 
 
 Began = Callable[[str], None]

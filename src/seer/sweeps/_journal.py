@@ -111,7 +111,7 @@ class Journal:
                     raise OSError("no space left for a whole line")
                 os.fsync(self._file)
             except OSError:
-                # A partial line would corrupt the next one.
+                # A partial line would corrupt the line after it.
                 os.ftruncate(self._file, before)
                 raise
 
@@ -126,7 +126,7 @@ def writing(path: Path) -> Generator[None]:
     """Raise a `RecordError` for a file of a sweep that cannot be written; the message is one line.
 
     Args:
-        path: What is written, where the error does not name it.
+        path: The file that is written, if the error does not name one.
     """
     try:
         yield
@@ -162,7 +162,7 @@ def _keep(home: Path, data: Mapping[str, Any]) -> None:
 
 
 def kept_attempt(folder: Path, unfinished: Unfinished) -> Attempt | None:
-    """How an attempt ended, from its own folder; None if it was not written there."""
+    """How an attempt ended, read from its own folder; None if the folder does not have that."""
     home = attempt_folder(folder, unfinished.cell_id, unfinished.number)
     try:
         return _attempt(json.loads((home / "attempt.json").read_text()))

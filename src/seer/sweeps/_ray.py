@@ -113,7 +113,7 @@ def _fits(needs: Mapping[str, float], node: Mapping[str, float]) -> bool:
 
 @contextlib.contextmanager
 def _connected(executor: Ray) -> Generator[Any]:
-    """Connect Ray if it is not connected yet, and disconnect it afterwards."""
+    """Connect to Ray if this process is not connected yet, and disconnect afterwards."""
     try:
         ray: Any = importlib.import_module("ray")
     except ImportError as error:
@@ -210,7 +210,7 @@ class _Tasks:
     async def __call__(self, spec: AttemptSpec, began: Began) -> Ended:
         """Run an attempt; see `Runner`."""
         sent = spec.to_supervisor()
-        # So that a program that uses Ray itself finds this cluster.
+        # A program that itself uses Ray should find this cluster.
         sent["env"] = {"RAY_ADDRESS": self._address, **sent["env"]}
         try:
             stream = self._work.options(name=f"sweep {spec.home.parent.name}").remote(
@@ -280,7 +280,7 @@ class _Tasks:
 
 
 class _TaskOutput:
-    """What one task has sent so far."""
+    """The messages that one task has sent so far."""
 
     def __init__(self, home: Path) -> None:
         self._home = home

@@ -106,7 +106,7 @@ def _experiment(task: Task, ray: Any) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not copy.is_dir():
             for left in copies.glob(".*"):
-                # Left by a task that was killed; a task that is unpacking holds the lock.
+                # A killed task left this, because a task that is unpacking holds the lock.
                 shutil.rmtree(left) if left.is_dir() else left.unlink()
             with tempfile.NamedTemporaryFile(prefix=".", dir=copies) as packed:
                 packed.write(ray.get(task["archive"][0]))

@@ -50,7 +50,7 @@ _POLL_INTERVAL = 1.0
 _LEAST = 64 << 10
 """A disk or quota with fewer free bytes counts as full."""
 _WORDS = 2000
-"""How many bytes of a program's last output go into the error of its attempt."""
+"""The number of bytes of a program's last output in the error of its attempt."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +89,7 @@ class Progress:
     """Cells that have used up their attempts."""
     running: tuple[str, ...]
     waiting: int
-    """How many of the running cells still wait for resources of the executor."""
+    """The number of running cells that still wait for resources of the executor."""
     concurrency: int
     cost_usd: float
     budget_usd: float | None
@@ -500,7 +500,7 @@ def _files_of(folder: Path) -> Generator[None]:
 
 
 def _lack_of_space(folder: Path) -> str:
-    """Why nothing can be written to a folder; empty where something can."""
+    """Why nothing can be written to a folder; empty if it can be written."""
     try:
         with tempfile.TemporaryFile(dir=folder) as probe:
             os.posix_fallocate(probe.fileno(), 0, _LEAST)

@@ -1,6 +1,6 @@
 """The statistics of a sweep: means with intervals, paired differences, and a plot of the means.
 
-The intervals are Wilson's for scores that are 0 or 1, the bootstrap (BCa) for others.
+The intervals are Wilson's for scores that are all 0 or 1, and the bootstrap (BCa) for others.
 A difference over several models takes the mean of each model as one result (Student's interval).
 """
 
@@ -213,7 +213,7 @@ def _draw(axes: Any, row: int, group: Group, colour: str) -> None:
     low, high = _bounds(group)
     axes.plot([low, high], [row, row], color=colour, alpha=0.45, linewidth=3.5, zorder=2)
     axes.plot([group.mean], [row], "o", color=colour, markersize=7.5, zorder=3)
-    # Beside the interval, where no line runs through it.
+    # To the right of the plot, where no line crosses the text.
     axes.annotate(
         f"{group.mean:.2f}   n = {group.n}",
         (1.0, row),
@@ -234,7 +234,7 @@ def _bounds(group: Group) -> tuple[float, float]:
 
 
 def _label(group: Group, sets: list[str | None]) -> str:
-    """The combination without its tool set where the legend names that."""
+    """The combination, without its tool set if the legend names that."""
     if len(sets) < 2:
         return group.label
     return " / ".join(part for part in (group.agent, group.model) if part) or group.label

@@ -4,8 +4,8 @@ This is a script that uses only the standard library. It starts quickly, and it 
 or the Ray worker that started it. It knows nothing about cells and journals.
 
 Standard input begins with one line of JSON (see `_executor.AttemptSpec.to_supervisor`). The end of
-standard input means "stop the program". A line `keep` means that a folder, which would be removed
-otherwise, stays.
+standard input means "stop the program". A line `keep` keeps the folder, if it would be removed
+otherwise.
 Standard output is `{"pid": ...}` when the program has started, then
 `{"code": ..., "timed_out": ...}` when it has ended, or `{"error": ...}` if it could not be started.
 """

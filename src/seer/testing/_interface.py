@@ -1,7 +1,7 @@
 """Loads an interface file in this process, for tests of the interface.
 
 A call is encoded, decoded and checked against the type hints like an agent's call, but without a
-socket. So a test gets what an agent would get, including the error for a result that cannot be
+socket. So a test gets what an agent would get, such as the error for a result that cannot be
 sent.
 """
 
@@ -206,7 +206,7 @@ class LoadedInterface:
         return cast("Callable[..., Any]", function.target)(*positional, **arguments)
 
     def _each(self, function: Function, results: Any, count: int) -> list[Any]:
-        """The results of the calls of a batch, in the form that callers get."""
+        """The result of each call of a batch, in the form that callers get."""
         if not isinstance(results, (list, tuple)) or len(cast("list[Any]", results)) != count:
             raise ResultError(f"{function.name}() must return a list of {count}, one per call")
         for result in cast("list[Any]", results):

@@ -78,7 +78,7 @@ def make_tiny_model(
 
 @contextmanager
 def _no_progress_bar() -> Generator[None]:
-    """Without transformers' bar, which would be full at once."""
+    """Hide the progress bar of transformers while the context lasts."""
     from transformers.utils import logging
 
     shown = logging.is_progress_bar_enabled()

@@ -76,7 +76,7 @@ def tools(
     """A tool server in this process.
 
     Args:
-        done: Gets a line for each addition.
+        done: A list that gets a line for each addition.
         in_forever: Called when the tool that never ends begins.
     """
     server: MCPServer = MCPServer("lab")

@@ -167,7 +167,7 @@ def _train(
 def _loss(
     tensors: dict[str, Tensor], inputs: Tensor, k: int, dead: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The loss, including that of dead features on the residual, and which features were active."""
+    """The loss (with a term for dead features on the residual), and which features were active."""
     before = (inputs - tensors["b_dec"]) @ tensors["W_enc"] + tensors["b_enc"]
     found = top_features(before, k)
     missed = inputs - found @ tensors["W_dec"] - tensors["b_dec"]

@@ -27,7 +27,7 @@ _CHECKS: Mapping[str, Check] = {
     for check in module.CHECKS
 }
 _PATIENCE = 240.0
-"""How long a check may take before it counts as hung: far longer than on a busy machine."""
+"""Seconds after which a check counts as hung: far more than it takes on a busy machine."""
 
 
 class ProviderContract:

@@ -179,7 +179,7 @@ async def large_output_arrives_whole(subject: Subject) -> None:
     )
     out = await python(await subject.machine(), code, str(size))
     wanted = b"".join(bytes([i % 251]) * 65536 for i in range(size // 65536))
-    expect(out == wanted, f"{len(out)} bytes, or not the right ones, of {len(wanted)}")
+    expect(out == wanted, f"{len(out)} of {len(wanted)} bytes, or wrong bytes")
 
 
 async def output_beyond_the_capture_limit_is_cut_with_a_mark(subject: Subject) -> None:
@@ -214,13 +214,13 @@ async def a_command_waits_for_its_slow_reader(subject: Subject) -> None:
     process = await (await subject.machine()).spawn(["cat", "/dev/zero"])
     output = process.output()
     await anext(output)
-    # Without a reader, the command must block when a buffer is full, and not fill our memory.
+    # Without a reader, the command must block at a full buffer, and not fill our memory.
     await asyncio.sleep(0.2)
     await process.kill()
     rest = 0
     async for _, data in output:
         rest += len(data)
-    expect(rest < 64 << 20, f"{rest} bytes had piled up for a reader who was not reading")
+    expect(rest < 64 << 20, f"{rest} bytes were buffered while nothing read the output")
     equal(await process.wait(), -signal.SIGKILL, "exit code")
     await process.close()
 
@@ -313,7 +313,7 @@ _RUNAWAYS = {
 
 async def a_timeout_kills_the_whole_tree(subject: Subject) -> None:
     machine = await subject.machine()
-    # All at once, so that each has time to say its number also on a busy machine.
+    # Run all at once, so that each has time to print its process id even on a busy machine.
     results = await asyncio.gather(
         *(sh(machine, script, seconds=4.0) for script in _RUNAWAYS.values())
     )
@@ -376,10 +376,10 @@ async def cancelling_exec_kills_the_whole_tree(subject: Subject) -> None:
 async def what_runs_in_the_background_outlives_its_command(subject: Subject) -> None:
     machine = await subject.machine()
     for redirect in ("", ">/dev/null 2>&1"):
-        # The first one keeps the command's output open and continues to write to it.
+        # Without a redirect, the loop keeps the command's output open and writes to it.
         loop = "i=0; while [ $i -lt 3000 ]; do echo tick; sleep 0.02; i=$((i+1)); done"
         result = await sh(machine, f"({loop}) {redirect} & echo pid $!", seconds=20)
-        expect(not result.timed_out, "the command ended although a child held its output")
+        expect(not result.timed_out, "the command did not end while a child held its output")
         pid = int(result.stdout.split(b"pid ")[1].split()[0])
         await asyncio.sleep(0.3)
         expect(await is_running(machine, pid), "the background process was killed")

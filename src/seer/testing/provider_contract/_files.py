@@ -111,7 +111,7 @@ async def replacing_a_file_is_atomic(subject: Subject) -> None:
 
     writing = asyncio.create_task(rewrite())
     while not writing.done():
-        expect(await machine.read_file("atomic") in versions, "a reader saw a half-written file")
+        expect(await machine.read_file("atomic") in versions, "a reader saw a partly written file")
     await writing
     names = [status.name for status in await machine.list_dir(".")]
     expect(not any(name.startswith(".seer-") for name in names), f"a draft was left: {names}")

@@ -56,18 +56,21 @@ async def a_running_machine_is_listed(subject: Subject) -> None:
     before = time.time()
     async with subject.fresh(label="contract label") as machine:
         statuses = [s for s in await subject.provider.list() if s.id == machine.id]
-        equal(len(statuses), 1, "lines about it in the listing")
+        equal(len(statuses), 1, "entries in the listing")
         status = statuses[0]
         equal(status.label, "contract label", "label")
         equal(status.provider, subject.provider.name, "provider")
         expect(before - 5 <= status.started_at <= time.time() + 5, f"start {status.started_at}")
-        expect(status.controller_alive and not status.detached, f"it is held by us: {status}")
+        expect(
+            status.controller_alive and not status.detached,
+            f"the listing says that this process holds it: {status}",
+        )
     expect(not await _is_listed(subject, machine.id), "an ended machine is not listed")
 
 
 async def machines_have_ids_of_their_own(subject: Subject) -> None:
     async with subject.fresh() as one, subject.fresh() as other:
-        expect(one.id != other.id, "two machines, one id")
+        expect(one.id != other.id, "two machines have the same id")
 
 
 async def machines_do_not_see_each_other(subject: Subject) -> None:
@@ -127,7 +130,7 @@ async def the_timeout_ends_a_machine(subject: Subject) -> None:
     async with subject.fresh(timeout=5.0) as machine:
         error = await raises(SandboxLostError, machine.exec(["sleep", "600"]), "past its timeout")
         expect("timeout" in str(error), f"the error says why: {error}")
-        expect("timeout" in await _ends(subject, machine.id, within=30), "so does find")
+        expect("timeout" in await _ends(subject, machine.id, within=30), "find says why")
 
 
 async def an_idle_machine_ends_and_a_busy_one_does_not(subject: Subject) -> None:
@@ -175,7 +178,9 @@ async def a_machine_with_two_holders_ends_with_the_last(subject: Subject) -> Non
         machine = await subject.provider.find(machine_id)
         await first.kill()
         await asyncio.sleep(0.5)
-        equal(await machine.read_file("left-behind"), b"hello", "it goes on for the second holder")
+        equal(
+            await machine.read_file("left-behind"), b"hello", "content, read by the second holder"
+        )
         await machine.terminate()
     finally:
         await first.kill()
@@ -189,7 +194,7 @@ async def _ends_with_its_controller(subject: Subject, *arguments: str) -> None:
     first = await subject.controller(*arguments)
     try:
         machine_id = await first.line()
-        expect(await _is_listed(subject, machine_id), "it is there")
+        expect(await _is_listed(subject, machine_id), "the machine is not listed")
         await first.kill()
         said = await _ends(subject, machine_id, within=30)
         expect("controller" in said, f"find says how it ended: {said}")
@@ -217,7 +222,7 @@ async def a_detached_machine_needs_no_controller(subject: Subject) -> None:
 
         async def alone() -> bool:
             statuses = [s for s in await subject.provider.list() if s.id == machine_id]
-            equal(len(statuses), 1, "lines about it, after its lease")
+            equal(len(statuses), 1, "entries in the listing after its lease")
             expect(statuses[0].detached, f"the listing says that it is detached: {statuses[0]}")
             return not statuses[0].controller_alive
 
@@ -237,7 +242,7 @@ while True:
         file.write(f"{kept[-1]} {len(kept)}\\n")
     time.sleep(0.02)
 """
-"""Writes the time and a counter to a file; the counter exists only in its memory."""
+"""Writes the time and a counter to a file. The counter exists only in the program's memory."""
 
 
 async def pausing_stops_all_work_and_resuming_goes_on(subject: Subject) -> None:
@@ -274,7 +279,11 @@ async def pausing_stops_all_work_and_resuming_goes_on(subject: Subject) -> None:
             seen = await ticks()
             gap = max(after[0] - before[0] for before, after in itertools.pairwise(seen))
             expect(gap >= length, f"nothing ran for {length:.1f} s; the longest gap is {gap:.1f} s")
-            equal([int(tick[1]) for tick in seen], list(range(1, len(seen) + 1)), "its memory")
+            equal(
+                [int(tick[1]) for tick in seen],
+                list(range(1, len(seen) + 1)),
+                "the counter in its memory",
+            )
             statuses = [s for s in await subject.provider.list() if s.id == machine.id]
             expect(not statuses[0].paused, f"the listing says that it runs: {statuses[0]}")
         finally:
@@ -299,7 +308,7 @@ async def memory_is_limited(subject: Subject) -> None:
         attempt = machine.exec([machine.layout.python, "-c", code], timeout=60)
         error = await raises(SandboxLostError, attempt, "more memory than allowed")
         expect("memory limit" in str(error), f"the error says why: {error}")
-        expect("memory limit" in await _ends(subject, machine.id, within=30), "so does find")
+        expect("memory limit" in await _ends(subject, machine.id, within=30), "find says why")
 
 
 async def disk_is_limited(subject: Subject) -> None:

@@ -107,7 +107,7 @@ class Controller:
         if self._process.stdout is None:
             raise AssertionError("the controller has no output")
         found = await self._process.stdout.readline()
-        expect(bool(found), "the other controller ended without a word")
+        expect(bool(found), "the other controller ended without output")
         return found.decode().strip()
 
     def signal(self, number: int) -> None:
@@ -115,7 +115,7 @@ class Controller:
         self._process.send_signal(number)
 
     async def finish(self) -> int:
-        """Wait for its end, and return its exit code."""
+        """Close its standard input, wait for its end, and return its exit code."""
         if self._process.stdin is not None:
             self._process.stdin.close()
         return await self._process.wait()

@@ -31,12 +31,12 @@ class Reply:
     input_tokens: int = 10
     output_tokens: int = 5
     cached_tokens: int = 0
-    """How many of the input tokens came from the vendor's cache."""
+    """The number of input tokens that came from the vendor's cache."""
     refusal: str | None = None
     """The model's refusal. It is sent as text if the vendor has no field for refusals."""
     finish: str | None = None
-    """The vendor's name for why the answer ended; by default the usual one. If it is empty, the
-    stream ends without a reason."""
+    """The vendor's stop reason; by default the usual one. If it is empty, the stream ends without a
+    reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,8 @@ class Fault:
     """A failure instead of an answer."""
 
     kind: Literal["status", "cut", "malformed", "hang", "broken"]
-    """`cut`: the connection ends within the answer. `hang`: no answer until the endpoint closes.
+    """`cut`: the connection ends in the middle of the answer. `hang`: no answer until the endpoint
+    closes.
     `broken`: the vendor reports the error within the stream, after `reply`."""
     status: int = 500
     message: str = "scripted failure"
@@ -96,7 +97,7 @@ class VendorEndpoint(ABC):
 
     @property
     def left(self) -> int:
-        """How many answers of the script were not used."""
+        """The number of answers of the script that were not used."""
         return len(self._script)
 
     def __enter__(self) -> Self:
