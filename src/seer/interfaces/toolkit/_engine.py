@@ -444,8 +444,8 @@ class Engine:
             except torch.OutOfMemoryError:
                 pass
             self._refuse_first(
-                f"finds no memory on the GPU ({reason}); the cache's share (SEER_CACHE_SHARE, now "
-                f"{self._share:g}) is used by others: ask for fewer tokens, or try again later"
+                f"finds no memory on the GPU ({reason}); others use what the cache may take "
+                f"(SEER_CACHE_SHARE, now {self._share:g}): ask for fewer tokens, or try again later"
             )
         return None
 

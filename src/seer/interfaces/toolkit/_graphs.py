@@ -1,9 +1,9 @@
 """Runs functions over static tensors: as CUDA graphs on a GPU, and directly otherwise.
 
 A function takes its inputs from tensors with fixed addresses, and leaves its results in such
-tensors. The first run of a key is a plain run, which also initialises PyTorch's kernels; the second
-run is captured. So every run was asked for. A function that cannot be captured (it waits for the
-GPU, or changes its shapes) stays plain, and one log line says so.
+tensors. The first run of a key is a plain run, which also warms up PyTorch; the second run is
+captured. So no function runs only to be captured. A function that cannot be captured (it waits for
+the GPU, or changes its shapes) stays plain, and one log line says so.
 """
 
 import logging

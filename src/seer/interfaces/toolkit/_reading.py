@@ -247,8 +247,7 @@ class _Readers:
         return self._held[rows, length]
 
     def _check(self) -> str:
-        """Why runs cannot be captured; an empty text if a captured run gives a plain run's
-        results."""
+        """Why runs cannot be captured; empty if a captured run gives a plain run's results."""
         model = self._model
         if getattr(model.net, "is_quantized", False):
             return "the weights are quantised"

@@ -247,8 +247,7 @@ _collections: dict[str, Path] = {}
 
 
 def add_collection(name: str, folder: Path) -> bool:
-    """Register a configured folder that has autoencoders instead of a model; return whether it
-    does.
+    """Register a configured folder of autoencoders. Returns False if it is a model or has none.
 
     A repository of autoencoders on the Hugging Face Hub is configured like a model.
     """

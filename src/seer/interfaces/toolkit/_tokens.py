@@ -27,8 +27,8 @@ def tokenize(text: str, *, special: bool = True, model: str | None = None) -> To
 
     Args:
         text: The text.
-        special: Whether to add special tokens, as for a prompt. `chat` adds none to the
-            output of the template.
+        special: Whether to add special tokens, as for a prompt. `chat` adds none to the output
+            of the template.
         model: Which model; the first by default.
     """
     chosen = find(model)

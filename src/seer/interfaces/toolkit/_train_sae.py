@@ -32,8 +32,7 @@ from ._sites import flattens_heads, hook_name, site_of, width_of
 _TEST_EVERY = 4
 """Every fourth text is held out."""
 _IDLE = 100
-"""After this many steps without activity, a feature counts as dead and is trained on the
-residual."""
+"""After this many idle steps, a feature counts as dead and is trained on the residual."""
 _IDLE_WEIGHT = 1 / 32
 
 
@@ -59,7 +58,7 @@ def train_sae(
         texts: At least eight texts like those that it will read; every fourth is held out.
         layer: The layer to read (0: the embeddings), or a hook name of TransformerLens.
         stream: What to read there, as for `activations` (not `head_outputs`).
-        features: The number of features; by default four times the numbers of a token.
+        features: The number of features; by default four for each number of a token.
         k: The number of features that are active at each token.
         steps: The number of training steps.
         batch: The number of tokens in each step.

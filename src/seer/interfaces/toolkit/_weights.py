@@ -382,8 +382,7 @@ def _directions(
             _written(model, words, change, output, k),
             _read(model, words, change, given, k),
         )
-        # The sign of a pair of singular vectors is arbitrary: give the strongest token a positive
-        # score.
+        # The sign of singular vectors is arbitrary: give the strongest token a positive score.
         first = (writes or reads)[:1]
         turned = first[0].score < 0 if first else float(output[output.abs().argmax()]) < 0
         sign = -1.0 if turned else 1.0
