@@ -22,7 +22,7 @@ def next_words(text: str, k: int = 5) -> dict[str, float]:
 
 @expose
 def compare(text: str, words: list[str]) -> dict[str, float]:
-    """How likely each of some words is to come next, by its first token."""
+    """How likely each of the words is to come next, by its first token."""
     probabilities = _probabilities(text)
     first = {word: _tokenizer.encode(" " + word, add_special_tokens=False)[0] for word in words}
     return {word: float(probabilities[token]) for word, token in first.items()}
