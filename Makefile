@@ -14,7 +14,7 @@ help:  ## Show this list
 setup:  ## Make .venv and install what is needed (quick when nothing changed)
 	@scripts/setup
 
-demo:  ## Run the seeds' program on a small model, with no account, key or GPU
+demo:  ## Run the original example program on a small model; needs no account, key or GPU
 	@scripts/setup demo
 	@scripts/demo
 
@@ -36,14 +36,14 @@ format: setup  ## Format and sort imports in place
 docs: setup  ## Build the documentation site into site/
 	.venv/bin/zensical build --strict -f mkdocs.yml
 
-bench: setup  ## Benchmarks: ratios against floors and peers, written to benchmarks/results/
+bench: setup  ## Compare the speed with minimal servers and other RPC systems; writes benchmarks/results/
 	@scripts/bench
 
-campaign: setup  ## The whole matrix of tests, and the large counts: kills, fuzzed frames, soaks
+campaign: setup  ## The tests that `make test` leaves out, then long runs: kills, fuzzed frames, soak tests
 	$(PYTEST) -n $(WORKERS) --dist loadgroup -m "full and campaign and not gpu and not live"
 	@scripts/campaign
 
-peers: setup  ## Tests judged by TransformerLens, SAELens and bitsandbytes, in environments of their own
+peers: setup  ## Tests that compare with TransformerLens, SAELens and bitsandbytes, in separate environments
 	@scripts/peers
 
 dist: setup  ## Build the wheels into dist/ and try them in a fresh environment

@@ -87,7 +87,7 @@ async def test_the_only_open_session_is_found_by_the_seeds_form(tmp_path: Path) 
 def test_a_program_that_closes_no_session_can_run_twice_in_one_process(
     tmp_path: Path, served: bool
 ) -> None:
-    """As the seeds' program does: it ends its sandbox, and leaves its session open."""
+    """Like the original example program, it ends its sandbox and leaves its session open."""
     (tmp_path / "tools.py").write_text("@expose\ndef one() -> int:\n    return 1\n")
     agent = Scripted([Step(calls=(ScriptedCall(tool="python", arguments={"code": "print(6*7)"}),))])
     left: list[LocalSession] = []
