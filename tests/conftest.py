@@ -1,4 +1,4 @@
-"""For every test: folders of its own, a clean environment, and a check that nothing is left.
+"""For every test: its own folders, a clean environment, and a check that nothing is left.
 
 The cache (package environments, bundles) is the user's own: it holds only what can be made again.
 """
@@ -22,8 +22,8 @@ import pytest
 from seer.providers.agent import cleaning
 from tests.support.turns import turn
 
-# Beside each other: the process that hands out tests to workers has one too, and they inherit its
-# environment. Short, since addresses of sockets are.
+# Siblings, because the process that distributes tests to workers has one too, and the workers
+# inherit its environment. Short, because socket addresses are short.
 _PLACE = os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
 _ROOT = Path(tempfile.mkdtemp(prefix="t-", dir=_PLACE))
 _TEMPORARY = _ROOT / "t"
@@ -34,7 +34,7 @@ _MACHINE_SETTINGS = ("IS_SANDBOX", "SEER_PROVIDER", "SEER_AGENT", "SEER_MODEL_AL
 
 def pytest_configure(config: pytest.Config) -> None:
     """Point Seer's folders away from the user's, before anything reads them."""
-    # Workers get a folder below that of the process that hands out tests.
+    # Workers get a folder below that of the process that distributes tests.
     if config.option.basetemp is None:
         config.option.basetemp = str(_ROOT / "p")
     for name in ("XDG_STATE_HOME", "XDG_DATA_HOME"):
@@ -45,24 +45,24 @@ def pytest_configure(config: pytest.Config) -> None:
     _TEMPORARY.chmod(0o1777)
     _ROOT.chmod(0o711)
     os.environ["TMPDIR"] = tempfile.tempdir = str(_TEMPORARY)
-    # A cache that torch keeps there for all programs of a user, by its own design.
+    # A cache that torch deliberately keeps there for all programs of a user.
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(_ROOT / "torch")
     os.environ["SEER_PROGRESS"] = "off"
-    # Ray reads both once in the life of a process, when something first imports it.
+    # Ray reads both only once per process, when it is first imported.
     os.environ["RAY_AUTH_MODE"] = "token"
     os.environ["RAY_AUTH_TOKEN_PATH"] = str(_ROOT / "ray-token")
     (_ROOT / "ray-token").write_text(secrets.token_hex(32), encoding="utf-8")
-    # A shell starts what runs in its background without interrupts, which tests are about too.
+    # A shell starts its background jobs with interrupts ignored, but some tests need interrupts.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     # Several workers share the cores: threads of one test's model would wait for another's.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     for name in _MACHINE_SETTINGS:
         os.environ.pop(name, None)
-    # A check of international addresses that nothing here asks for; jsonschema imports it where it
-    # is installed, and it compiles a grammar for seconds.
+    # A check of international addresses that no test uses. jsonschema imports it where it is
+    # installed, and it compiles a grammar for seconds.
     sys.modules["rfc3987_syntax"] = cast("ModuleType", None)
-    # A few of each in every run, whatever else the machine does; campaigns try the many.
+    # A few examples of each in every run, regardless of the load; campaigns try many.
     hypothesis.settings.register_profile("suite", max_examples=40, deadline=None)
     hypothesis.settings.load_profile("suite")
 
@@ -74,10 +74,10 @@ def pytest_unconfigure() -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Do not even import a file of the suite that is not asked for.
+    """Do not even import test files of the suite that is not selected.
 
-    Importing browsers, vendors' libraries and models is a third of the fast suite's time, and
-    more than half of all tests are the fast suite's.
+    Importing browsers, vendors' libraries and models takes a third of the fast suite's time, and
+    more than half of all tests belong to the fast suite.
     """
     asked = str(config.getoption("markexpr"))
     if collection_path.suffix != ".py" or not collection_path.name.startswith("test_"):
@@ -90,7 +90,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With `--dist loadgroup`, keep tests together that share something dear."""
+    """With `--dist loadgroup`, keep tests together that share something expensive."""
     if config.getoption("dist") != "loadgroup":
         return None
     from tests.scheduling import Groups
@@ -100,7 +100,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Tell a worker where it takes turns with the others."""
+    """Tell a worker the folder of the locks by which workers take turns."""
     node.workerinput["turns"] = str(_ROOT)
 
 
@@ -108,7 +108,7 @@ def pytest_configure_node(node: Any) -> None:
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Let tests that use up what the kernel counts per user run alone, if workers share a user.
 
-    The time that a test waits for its turn does not count for its limit.
+    The time that a test waits for its turn does not count towards its time limit.
     """
     # Only the workers take turns: a test may run pytest itself.
     turns: str | None = getattr(item.config, "workerinput", {}).get("turns")
@@ -119,18 +119,18 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what takes long, so that no worker is left alone with it at the end."""
+    """Begin with long tests, so that no worker is left alone with one at the end."""
     items.sort(key=_time_limit, reverse=True)
 
 
 def _time_limit(item: pytest.Item) -> float:
-    """A limit of its own tells of a long test."""
+    """A test with its own time limit takes long."""
     mark = item.get_closest_marker("timeout")
     return float(mark.args[0]) if mark else 0.0
 
 
 def pytest_collection_finish() -> None:
-    """Spare the collector what was imported: it lasts, and there are millions of objects of it."""
+    """Exempt imported objects from garbage collection: they stay, and they are millions."""
     gc.collect()
     gc.freeze()
 
@@ -143,9 +143,9 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="session", autouse=True)
 def nothing_is_left() -> Generator[None]:
-    """After the last test: no process, no mount, no machine's and no temporary folder of ours."""
+    """Check at the end that no process, mount, machine's folder or temporary folder is left."""
     yield
-    # What served a controller that a test killed ends by itself, a moment later.
+    # The processes of a controller that a test killed end by themselves, a moment later.
     deadline = time.monotonic() + 30
     while (left := [*_machines(), *_temporary(), *_processes(), *_mounts()]) and (
         time.monotonic() < deadline
@@ -159,7 +159,7 @@ def _machines() -> list[str]:
 
 
 def _temporary() -> list[str]:
-    """What tests, and the programs they started, left where temporary files are."""
+    """What tests and their programs left in the folder for temporary files."""
     return [f"temporary {path}" for path in _TEMPORARY.iterdir()]
 
 

@@ -1,4 +1,4 @@
-"""What hostile code is set against: a served interface, and sessions that can call it."""
+"""The targets of hostile code: a served interface, and sessions that can call it."""
 
 from collections.abc import Iterator
 

@@ -46,7 +46,7 @@ def late() -> None:
     time.sleep(60)
 '''
 
-# Each holds as much of one thing as it gets, in a process of its own that lives on.
+# Each attack takes as much of one resource as it can get, in a process that keeps running.
 ATTACKS = {
     "descriptors": """
 import socket
@@ -150,10 +150,11 @@ except OSError:
     pass
 """,
 }
-# The kernel counts what `take` is for per user. When it refuses more, another process of the user
-# may hold a part, if only a signal that it has not handled yet; a neighbour could have that part as
-# soon as it is free. So the attack tries again until it holds the whole limit by itself. It gives
-# up when it gets nothing for some time, because the user's programs may hold a part for good.
+# The kernel counts what `take` takes per user. When it refuses more, another process of the user
+# may hold a part of the limit, if only a signal that it has not handled yet. A neighbour could get
+# that part as soon as it is free. So the attack tries again until it holds the whole limit. It
+# gives up when it gets nothing for some time, because the user's programs may hold a part
+# permanently.
 _HOLD = """
 import ctypes, os, resource, signal, time
 libc = ctypes.CDLL(None, use_errno=True)
@@ -176,7 +177,7 @@ print(hostile.stdout.readline())
 """
 STOP = "hostile.kill(); hostile.wait()"
 
-# What a working session does, each by itself.
+# The actions of a working session, one function each.
 CHECKS = {
     "call": "assert tools.echo('x') == 'x'",
     "arrays": (
@@ -216,7 +217,7 @@ LANDLOCK_HAS_NOT = ("watch", "queue")
 
 
 async def _check(session: LocalSession, name: str) -> str | None:
-    """What went wrong; None when all is well within the bound."""
+    """Return what went wrong, or None if everything worked within the time limit."""
     began = time.monotonic()
     try:
         async with asyncio.timeout(BOUND):
@@ -230,7 +231,7 @@ async def _check(session: LocalSession, name: str) -> str | None:
 
 
 def _user_checks() -> dict[str, str]:
-    """What programs of the user who started Seer cannot do any more."""
+    """Return what the programs of the user who started Seer can no longer do."""
     failed: dict[str, str] = {}
     libc = ctypes.CDLL(None, use_errno=True)
     timer = ctypes.c_int()
@@ -256,7 +257,7 @@ def _user_checks() -> dict[str, str]:
 async def attack(
     backend: BackendName, tools: Library, folder: Path, names: list[str]
 ) -> dict[str, dict[str, str]]:
-    """What does not work during each attack, by check; the evidence that it was one."""
+    """Return, by attack, the checks that fail during it, and evidence that it took something."""
     workspace = Workspace(libraries=[tools])
     found: dict[str, dict[str, str]] = {}
     memory = 1 << 30

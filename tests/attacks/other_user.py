@@ -21,7 +21,7 @@ def tell(text: str) -> None:
 
 
 def try_path(path: str, kind: str) -> None:
-    """Open, list, connect to or write what lies at a path."""
+    """Open, list, connect to or write the file at a path."""
     try:
         if kind == "socket":
             with socket.socket(socket.AF_UNIX) as connection:
@@ -48,7 +48,7 @@ def try_path(path: str, kind: str) -> None:
 
 
 def try_process(pid: int, tokens: list[str]) -> None:
-    """Look into a process."""
+    """Try to read the memory and files of a process."""
     for name in ("environ", "mem", "fd", "cwd", "root", "maps"):
         path = f"/proc/{pid}/{name}"
         try:
@@ -101,13 +101,13 @@ def main() -> None:
 
 
 def kinds_below(folder: str) -> "list[tuple[str, str]]":
-    """Every path below a folder and what it is; for whoever may see them."""
+    """Every path below a folder, and its kind; for a user who may see them."""
     found = [(folder, "folder")]
     for parent, folders, files in os.walk(folder):
         found += [(os.path.join(parent, name), "folder") for name in folders]  # noqa: PTH118
         for name in files:
             path = os.path.join(parent, name)  # noqa: PTH118
-            with contextlib.suppress(FileNotFoundError):  # what runs there may remove its own
+            with contextlib.suppress(FileNotFoundError):  # running programs remove files
                 mode = os.lstat(path).st_mode
                 found.append((path, "socket" if stat.S_ISSOCK(mode) else "file"))
     return found

@@ -1,4 +1,4 @@
-"""A package index on loopback, for tests: what it serves, and who asked it for what."""
+"""A package index on loopback, for tests: what it serves, and a log of the requests."""
 
 import base64
 import gzip
@@ -17,12 +17,12 @@ class PackageIndex:
 
     Attributes:
         requests: The paths that it was asked for.
-        pages: Pages to serve instead of made ones, by package.
-        redirects: Paths of files -> where they are said to have moved.
+        pages: Pages to serve instead of generated ones, by package.
+        redirects: Paths of files -> the addresses to which requests are redirected.
         logins: The logins that came with the requests.
         kind: The content type of its answers.
         packed: Whether its pages are sent compressed.
-        login: `user:password` that it demands, if any.
+        login: `user:password` that it requires, if any.
     """
 
     def __init__(self, login: str | None = None) -> None:
@@ -147,7 +147,7 @@ class PackageIndex:
 
 
 def wheel_files(name: str, version: str, files: Mapping[str, str] | None = None) -> dict[str, str]:
-    """All that a wheel holds."""
+    """The contents of a wheel."""
     info = f"{name}-{version}.dist-info"
     content = dict(files) if files is not None else {f"{name}.py": f"version = {version!r}\n"}
     content |= {

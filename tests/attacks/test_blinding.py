@@ -83,7 +83,7 @@ def fail(how: int) -> None:
 
 
 def describe(model: Path) -> None:
-    """Name the model, its maker and its base wherever people do."""
+    """Name the model, its maker and its base in all places where people usually do."""
     (model / "chat_template.jinja").write_text(TEMPLATE)
     card = "---\nbase_model: wild/zorse-1b\nmodel-index:\n- name: Quagga\n---\n# Zebroid 7B\n"
     (model / "README.md").write_text(card)
@@ -98,7 +98,7 @@ def describe(model: Path) -> None:
 
 
 def named(text: str) -> list[str]:
-    """Which of the names stand in a text."""
+    """The names that occur in a text."""
     return [part for part in PARTS if part in text.lower()]
 
 
@@ -125,7 +125,7 @@ async def over_mcp(config: Any) -> list[str]:
 
 @pytest.fixture(scope="module")
 def blind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[list[str], LocalSession]]:
-    """What is told about the interface, and a session that can call it."""
+    """Everything that an agent sees of the interface, and a session that can call it."""
     folder = tmp_path_factory.mktemp("blind")
     model = make_tiny_model(folder / NAME)
     describe(model)
@@ -134,7 +134,7 @@ def blind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[list[str],
     models = [ModelConfig(name=str(model), hidden=True)]
     config = SandboxConfig(gpu=None, provider="local", python_packages=PACKAGES, models=models)
     with pytest.MonkeyPatch.context() as patch, ScopedSandbox(config) as sandbox:
-        patch.chdir(folder)  # where files that MCP tools give a person are kept
+        patch.chdir(folder)  # where MCP tools save files for a person
         library = sandbox.serve(file, "library", "tools")
         skill = sandbox.serve(file, "skill", "tools")
         assert isinstance(library, Library) and isinstance(skill, Skill)

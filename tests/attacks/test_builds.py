@@ -69,7 +69,7 @@ def module(environment: Path, name: str) -> str:
     return (environment / "lib" / VERSION / "site-packages" / f"{name}.py").read_text()
 
 
-# What planted code does first: tell that it ran, and plant a line in any cache it finds.
+# What planted code does first: report that it ran, and plant a line in any cache it finds.
 PLANT = """import os, urllib.request, contextlib
 def attack():
     for url in ("http://127.0.0.1:3128/index/0/code-ran/", "http://127.0.0.1:{port}/simple/code-ran/"):
@@ -82,7 +82,7 @@ def attack():
                     file.write("planted = True")
 attack()
 """
-# Then: put a link to a folder of the host in the place of the environment.
+# Then: replace the environment by a link to a folder of the host.
 SWAP = """
 with contextlib.suppress(OSError):
     os.rename("/seer/build/env", "/seer/build/old")
@@ -91,7 +91,7 @@ with contextlib.suppress(OSError):
 
 
 def pth(code: str) -> dict[str, str]:
-    """The files of a wheel that has code run wherever Python starts with it."""
+    """The files of a wheel whose code runs whenever Python starts with it installed."""
     return {"evil.py": "", "evil.pth": f"import sys; exec({code.encode()!r}, {{}})\n"}
 
 
@@ -114,7 +114,7 @@ async def test_a_pth_file_in_a_wheel_takes_over_the_host(
         before.st_ino,
     )
     assert not list(environment.rglob("id_key"))
-    # The bytecode is there all the same.
+    # The bytecode exists nevertheless.
     assert list(environment.rglob("evil.*.pyc"))
 
 
@@ -127,7 +127,7 @@ async def test_a_build_plants_code_in_what_other_builds_get(index: PackageIndex)
     index.add_sdist("worse", "1.0", source)
     await build_environment(["evil", "victim"])
     await build_environment(["evil", "worse", "victim"])
-    # A build has code of its own now, so this shows that the attack as such works.
+    # This package is built, so its code may run: this shows that the attack itself works.
     assert [path for path in index.requests if "code-ran" in path]
     index.add_wheel("third")
     environment = await build_environment(["victim", "third"])
@@ -184,7 +184,7 @@ async def test_code_in_a_build_reaches_anything_but_the_index(
 ) -> None:
     port, got = service
     probe = PROBE.replace("PORT", str(port)).replace("OWN", _own_address())
-    # Backwards, so that the probe does not find itself.
+    # Written backwards, so that the probe does not find its own text.
     probe = f"WORD = {LOGIN.partition(':')[2][::-1]!r}\n" + probe
     index.add_sdist("probing", "1.0", probe)
     environment = await build_environment(["probing"])
@@ -285,7 +285,7 @@ async def test_an_index_redirects_to_have_the_login_sent_elsewhere(
         assert module(environment, "moved")
         assert f"/files/{file}" in other.requests
         assert set(other.logins) == {None}
-    # A place that is no index of the settings is not asked at all, if it is on this machine.
+    # An address on this machine gets no request if it is not an index of the settings.
     port, got = service
     second = index.add_wheel("sent")
     index.redirects[f"/files/{second}"] = f"http://127.0.0.1:{port}/{second}"

@@ -35,7 +35,7 @@ def test_a_link_takes_the_place_of_a_file_that_was_just_looked_at(
     def never(_: Path) -> bool:
         return False
 
-    # As if it had been a plain file at the moment of the check.
+    # Simulates that it was a plain file at the moment of the check.
     monkeypatch.setattr(Path, "is_symlink", never)
     with pytest.raises(PathEscapeError):
         _read(folder, name)

@@ -57,7 +57,7 @@ def test_nothing_of_the_interface_lies_in_the_session(session: LocalSession) -> 
 
 
 def test_abstract_sockets_of_the_host_are_not_there(session: LocalSession) -> None:
-    # Without the word by which another test finds abstract sockets of Seer's own.
+    # Avoids the word by which another test finds Seer's own abstract sockets.
     name = f"\0attack-{secrets.token_hex(8)}"
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(name)
@@ -102,7 +102,7 @@ def test_handles_results_and_calls_of_another_caller_do_not_exist(
 def test_the_session_has_a_limit_of_processes_and_survives_reaching_it(
     session: LocalSession,
 ) -> None:
-    # Of its own machine: those of others come and go meanwhile.
+    # Only those of its own machine: others start and end meanwhile.
     machine: str = session.about()["machine"]["id"]
     groups = [Path(top) for top, _, _ in os.walk("/sys/fs/cgroup") if top.endswith(f"-{machine}")]
     limits = [path.read_text().strip() for group in groups for path in group.glob("pids.max")]
@@ -124,8 +124,8 @@ def test_a_kernel_that_ends_itself_is_replaced(session: LocalSession, how: str) 
 
 
 def test_a_kernel_that_ends_all_others_is_replaced(session: LocalSession) -> None:
-    # Linux spares the caller of kill(-1): it is ended when its server's end is noticed, which may
-    # be in this cell or in a later one.
+    # kill(-1) does not kill its caller. The caller ends when it notices the end of its server, in
+    # this cell or in a later one.
     done = session.exec("import os\nos.kill(-1, 9)", timeout=30)
     for _ in range(20):
         if done.status == "died":

@@ -20,7 +20,7 @@ FRAMES = "content-type: application/x-seer-frames"
 
 
 class Peer:
-    """One caller's socket, spoken to without the client; and another caller, to see it served."""
+    """One caller's socket, used without the client, and another caller, to see it served."""
 
     def __init__(self, library: Library) -> None:
         attacker: Any = library.connect()
@@ -31,7 +31,7 @@ class Peer:
 
     def connect(self) -> socket.socket:
         connection = socket.socket(socket.AF_UNIX)
-        # Blocking: with a timeout, a full backlog would be an error instead of a wait.
+        # Blocking, because with a timeout a full backlog would be an error instead of a wait.
         connection.connect(self.path)
         connection.settimeout(20)
         return connection
@@ -105,7 +105,7 @@ def test_many_idle_and_half_sent_connections_do_not_keep_others_out(peer: Peer) 
                     connection.sendall(b"POST /v1/call/echo HTTP/1.1\r\nseer-call")
         peer.check_others()
         assert " 503 " in peer.ask(b"GET /v1/health HTTP/1.1\r\n\r\n")
-    # The gate notices the closed ones one after the other; there is room again soon.
+    # The gate notices closed connections one after the other, so there is soon room again.
     request = post("/v1/call/echo", b'{"args":["back"]}')
     assert any(peer.ask(request).endswith('{"result":"back"}') for _ in range(500))
 

@@ -12,7 +12,7 @@ import pytest
 
 from seer.workspace import Library
 
-# Not beside the tests of floods: the kernel counts descriptors that are on their way per user.
+# Not at the same time as the tests of floods: the kernel counts descriptors in flight per user.
 pytestmark = [
     pytest.mark.full,
     pytest.mark.timeout(300),
@@ -21,7 +21,7 @@ pytestmark = [
 
 
 class Target:
-    """A gate with two callers: the attacker, who has raw connections, and somebody else."""
+    """A gate with two callers: the attacker, which has raw connections, and another one."""
 
     def __init__(self, library: Library, stack: ExitStack) -> None:
         mine: Any = library.connect()
@@ -95,7 +95,7 @@ def test_descriptors_sent_after_a_refusal_do_not_pile_up(target: Target) -> None
         for _ in range(60):
             socket.send_fds(refused, [b"x"], [null] * 60)
     except OSError:
-        pass  # The gate has closed the connection, which is as good.
+        pass  # The gate may also close the connection.
     finally:
         os.close(null)
     assert target.other.echo("x") == "x"

@@ -65,7 +65,7 @@ def test_a_killed_controller_leaves_no_process_mount_or_machine(tmp_path: Path) 
     for fd in watched.values():
         os.close(fd)
     assert not left
-    # What was just being started when the others were listed goes as they do.
+    # A process that was just starting when the others were listed must end too.
     wait_until(lambda: not _of(state, machines), "no process")
     assert list((state / "seer" / "machines").iterdir()) == []
     sessions = state / "seer" / "sessions"

@@ -68,7 +68,7 @@ AutoConfig.from_pretrained(folder, trust_remote_code=True)
 
 
 def test_a_model_runs_its_code_on_the_host(tmp_path: Path) -> None:
-    """Preparing runs nothing; what a user loads with all locks open runs in the machine."""
+    """Preparing runs no code; code that a user allows a model to run runs in the machine."""
     marker = tmp_path / "code-ran"
     tmp_path.chmod(0o777)
     folder = tmp_path / "evil"

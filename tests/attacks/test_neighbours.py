@@ -32,7 +32,7 @@ DRIVER = Path(__file__).with_name("neighbours.py")
 EXPECTED: dict[str, dict[str, set[str]]] = {
     "bubblewrap-root": {},
     "landlock-root": {},
-    # Descriptors in flight are counted per user, whatever namespace it is in.
+    # Descriptors in flight are counted per user, across namespaces.
     "bubblewrap-user": {"descriptors": {"descriptor"}},
     "landlock-user": {
         "descriptors": {"descriptor"},
@@ -87,7 +87,7 @@ def attack(backend: str, who: str, names: list[str], python: Path | None, home: 
         name: failed for name, failed in found.items() if set(failed) != expected.get(name, set())
     }
     assert not wrong, (wrong, held)
-    # An attack that got hold of nothing shows nothing, unless the jail refuses it altogether.
+    # An attack that took nothing proves nothing, unless the jail refuses it altogether.
     refused = {"keyrings"} | ({"watches", "queues"} if backend == "landlock" else set[str]())
     assert {name for name, count in held.items() if count == 0} == refused & set(names)
 

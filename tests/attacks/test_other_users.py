@@ -90,7 +90,7 @@ def test_another_user_reaches_nothing(starter: str, place: Path) -> None:
         "TMPDIR": str(home),
     }
     if starter == "root":
-        # Packages that are there need not be installed anew.
+        # Existing packages need not be installed again.
         env["XDG_CACHE_HOME"] = os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))
     else:
         env["LD_LIBRARY_PATH"] = str(place / "copy" / "python" / "lib")
@@ -118,7 +118,7 @@ def test_another_user_reaches_nothing(starter: str, place: Path) -> None:
 
 
 def is_own_folder(line: str, home: Path) -> bool:
-    """Whether it is the user's own working folder, whose modes are those of the user's umask."""
+    """Whether it is the user's own working folder, where the user's umask decides the modes."""
     what, _, path = line.rpartition(" ")
     inside = Path(path)
     above_seer = what in ("list", "create in") and inside in (

@@ -98,7 +98,7 @@ class Planted:
         self.seen: list[str] = []
 
     def named(self, data: bytes) -> list[str]:
-        """Which keys stand in the data."""
+        """The keys that occur in the data."""
         return [name for name, value in self.values.items() if value.encode() in data]
 
     def look_at_processes(self, _request: object) -> Reply:
@@ -119,7 +119,7 @@ class Planted:
         return Reply(text="I am done")
 
     def look_at_files(self, *folders: Path) -> list[str]:
-        """Files that hold a key, or the part that all keys have in common."""
+        """Files that contain a key, or the part that all keys have in common."""
         return [
             f"{path}: {self.named(path.read_bytes())}"
             for folder in folders
@@ -161,7 +161,7 @@ def page(viewer: Viewer, path: str) -> bytes:
 
 
 def exported(run: Run, folder: Path) -> bytes:
-    """All that leaves the record for others: the page, a shared file, a log of Inspect."""
+    """All forms in which a record is shown to others: the page, a shared file, a log of Inspect."""
     text = share(run, folder / "shared.html").read_bytes()
     text += export_inspect(run, folder / "log.json")[0].read_bytes()
     with Viewer(run.folder.parent) as viewer:

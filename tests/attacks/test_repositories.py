@@ -131,7 +131,7 @@ def test_a_tree_writes_through_a_link_or_into_git(
         try:
             checkout = check_out(origin)
         except RepoError:
-            continue  # git itself refuses such a tree
+            continue  # git itself refuses this tree
         assert name == ".GIT", "only a name that is no special one here may be checked out"
         assert not (checkout / ".git" / "hooks" / "post-checkout").exists()
     assert not marker.exists()

@@ -15,7 +15,8 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="ids for users are given out by root"),
 ]
 
-# Those that changing files and users takes: chown, dac_override, fowner, fsetid, kill, setgid,
+# Those that are needed to change files and users: chown, dac_override, fowner, fsetid, kill,
+# setgid,
 # setuid.
 CAPABILITIES = 0xFB
 
@@ -95,7 +96,7 @@ def test_files_of_roots_belong_to_nobody_who_matters_outside(sandbox: Sandbox) -
     state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
     found = list(state.glob(f"**/{sandbox.sandbox_id}/tmp/{name}"))
     assert [path.stat().st_uid in JAIL_UIDS for path in found] == [True]
-    # The way there is closed to everybody but root.
+    # Only root can pass the folders above it.
     assert [folder for folder in found[0].parents if folder.name == sandbox.sandbox_id][
         0
     ].stat().st_mode & 0o077 == 0

@@ -84,7 +84,7 @@ def test_a_snapshot_fills_the_disk_of_the_host(
     def usage(_: object) -> _Usage:
         return _Usage(free=_snapshots._SPARE + (8 << 20))  # pyright: ignore[reportPrivateUsage]
 
-    # The disk's own room changes with all that runs beside this.
+    # The disk's real free space changes with everything that runs at the same time.
     monkeypatch.setattr(shutil, "disk_usage", usage)
     with pytest.raises(SnapshotError, match="has more than"):
         sandbox.snapshot("too large")
@@ -145,7 +145,7 @@ def test_a_forged_archive_unpacks_into_its_own_machine_only(
 def test_a_damaged_snapshot_fails_with_what_tar_says(sandbox: Sandbox) -> None:
     kept = sandbox.snapshot()
     archive = _snapshots.snapshots_dir() / kept / "workdir.tar"
-    # tar ends at the first bytes, and the rest is more than a pipe holds.
+    # tar stops at the first bytes, and the rest does not fit into a pipe.
     archive.write_bytes(b"\x1f\x8b\x08" + bytes(20_000_000))
     with pytest.raises(StartError, match="unpacking .* Archive is compressed"):
         Sandbox.from_snapshot(kept).start()

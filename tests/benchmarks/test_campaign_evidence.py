@@ -31,7 +31,7 @@ AMONG = {"$seer": "tuple", "items": WORDS}
 
 
 def calls(array: str, steerings: list[str]) -> Iterator[GateCall]:
-    """The calls of the campaign's agent, with numbers that are drawn."""
+    """The calls of the campaign's agent, with random numbers."""
     chance = np.random.default_rng(0)
     number = iter(range(1000))
 

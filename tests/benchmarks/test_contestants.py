@@ -73,7 +73,7 @@ def test_stopping_leaves_no_process(contestant: Contestant) -> None:
         contestant.connect(probe, timeout=30)
         processes = tree(contestant.pids()) + probe.pids()
     contestant.stop()
-    # A killed process is there a moment longer; a busy machine makes that more than `stop` waits.
+    # A killed process exists a moment longer: on a busy machine, longer than `stop` waits.
     wait_until(lambda: not any(map(_runs, processes)), "no process is left")
 
 

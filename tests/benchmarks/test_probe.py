@@ -84,7 +84,7 @@ def test_a_function_that_does_not_raise_is_noticed() -> None:
 
 
 def _clock(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
-    """A clock that advances by `step` nanoseconds whenever it is read, whatever the load."""
+    """A clock that advances by `step` nanoseconds at each reading, regardless of the load."""
     ticks = itertools.count(0, step)
     monkeypatch.setattr(_probe, "now", lambda: next(ticks))
 

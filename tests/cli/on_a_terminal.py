@@ -11,7 +11,7 @@ from seer.providers import MachineStatus
 
 
 def commands(folder: Path, first: str, second: str) -> list[list[str]]:
-    """The command lines to run; each names things of the planted folder."""
+    """The command lines to run; each names something in the planted folder."""
     interface = str(folder / "interface.py")
     into = ["--into", str(folder / "sweep")]
     return [
@@ -53,7 +53,7 @@ def commands(folder: Path, first: str, second: str) -> list[list[str]]:
 
 
 def plant_machines(text: str) -> None:
-    """Have every provider tell of a machine with a hostile label, and of a hostile failure."""
+    """Have every provider report a machine with a hostile label, and a hostile failure."""
     import seer.cli._machines as machines
     import seer.cli._ps as ps
     import seer.cli._stop as stop

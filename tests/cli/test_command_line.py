@@ -38,7 +38,7 @@ def new_record(root: Path, task: str) -> RunRecord:
 
 @pytest.fixture
 def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with two finished runs that part at the answer."""
+    """A folder with two finished runs that differ in the answer."""
     root = tmp_path / "runs"
     monkeypatch.setenv("SEER_RUNS", str(root))
     for answer in ("blue", "green"):
@@ -68,7 +68,7 @@ def test_help_lists_every_command_without_importing_any() -> None:
 
 
 def all_commands() -> list[str]:
-    """Every command as it is typed, with those of groups, and `seer` itself as an empty text."""
+    """Every command as typed, including those of groups; `seer` itself is an empty text."""
     context = click.Context(app)
     names = [""]
     for name in app.list_commands(context):

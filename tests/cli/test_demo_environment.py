@@ -31,7 +31,7 @@ def test_its_packages_are_those_of_the_constraints() -> None:
 
 
 def installed(monkeypatch: pytest.MonkeyPatch, fails: Sequence[str] = ()) -> list[list[str]]:
-    """Stand in for the installers: what they were asked for, and which of them fail."""
+    """Stand-ins for the installers: they note their requests, and some of them fail."""
     calls: list[list[str]] = []
 
     def run(argv: Sequence[str]) -> None:
@@ -46,7 +46,7 @@ def installed(monkeypatch: pytest.MonkeyPatch, fails: Sequence[str] = ()) -> lis
             raise PackageError("no such index")
 
     monkeypatch.setattr(demo, "_run", run)
-    monkeypatch.setattr(demo, "_ROOM", 0)  # whatever else fills this disk
+    monkeypatch.setattr(demo, "_ROOM", 0)  # regardless of what else fills this disk
     monkeypatch.setattr(demo, "_has_gpu", lambda: False)
     return calls
 

@@ -11,7 +11,7 @@ import pytest
 pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 
 SEER = [sys.executable, "-m", "seer"]
-# Does something to its records once the run is under way.
+# Changes its records while the run is in progress.
 PROGRAM = """
 import asyncio, contextlib, os, shutil
 from pathlib import Path

@@ -17,8 +17,9 @@ import seer.harness
 from seer.events import Event, TextBlock, ToolInfo
 from seer.runs import GateCall, RunRecord, new_run_id
 
-# A title, the clipboard, a link, a reset, colours, C1 forms of the same, a bidirectional override,
-# rich's markup, a lone surrogate (a name that is no UTF-8), and what answers as if typed.
+# A title, the clipboard, a link, a reset, colours, C1 forms of these, a bidirectional override,
+# rich's markup, a lone surrogate (from a name that is not UTF-8), and a query that the terminal
+# answers as if somebody had typed.
 SEQUENCES = [
     *(
         "\x1b]0;planted\x07",
@@ -50,7 +51,7 @@ def planted(hint: Any) -> Any:
 
 
 def make_run(root: Path, extra: str = "") -> str:
-    """A run in which every text is hostile, whatever the classes come to hold."""
+    """A run in which every text is hostile, in every field that the event classes have."""
     texts = dict.fromkeys(("provider", "model", "task", "name", "prompt", "result"), HOSTILE)
     program = {"argv": [HOSTILE], "cwd": HOSTILE}
     meta = {**texts, HOSTILE: HOSTILE, "program": program, "error": HOSTILE + extra}
@@ -105,7 +106,7 @@ def plant(folder: Path) -> tuple[str, str]:
 
 
 def on_terminal(arguments: list[str], env: dict[str, str]) -> str:
-    """Run a program in a terminal of its own; returns all that the terminal got."""
+    """Run a program in a new terminal; returns everything that the terminal received."""
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (50, 2000))
     process = subprocess.Popen(

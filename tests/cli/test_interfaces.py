@@ -275,7 +275,7 @@ async def test_a_detached_interface_serves_shell_and_mcp_until_it_is_stopped(fol
         async with Client(server) as client:
             result: Any = await client.call_tool("count", {"word": "b"})
             assert result.content[0].text == "2"
-            # Whatever becomes of a client, and of the program that it started.
+            # Neither a client nor the program that it started ends the detached sandbox.
             listed = json.loads(seer(folder, "ps", "--json").stdout)["machines"]
             assert [m["detached"] for m in listed if m["id"] == sandbox_id] == [True]
         assert seer(folder, "shell", sandbox_id, stdin="print(count('c'))").stdout == "3\n"

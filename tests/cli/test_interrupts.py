@@ -21,7 +21,7 @@ PROGRAM = (
 
 
 def interrupted(folder: Path, *arguments: str, at: str, times: int = 1) -> tuple[str, int]:
-    """What a command says when Ctrl-C is pressed once it has said `at`, and its exit code."""
+    """The output of a command when Ctrl-C is pressed after it printed `at`, and its exit code."""
     env = {**os.environ, "SEER_RUNS": str(folder / "runs"), "SEER_PROVIDER": "local"}
     spawn: Any = pexpect.spawn
     child = spawn(
@@ -109,7 +109,7 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.timeout(240)  # and not the 600 seconds that loading takes
+@pytest.mark.timeout(240)  # instead of the 600 seconds that loading takes
 def test_a_run_ends_while_its_model_loads(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(WAITING + SLOW)
     (tmp_path / "main.py").write_text(LOADING)

@@ -28,7 +28,7 @@ def program(folder: Path, agent: str = "") -> Path:
 
 
 def refused(folder: Path, *arguments: str, **env: str) -> str:
-    """What a command says that starts no program: one line."""
+    """The one line that a command prints if it starts no program."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith("SEER_") and k not in KEYS}
     done = subprocess.run(
         [sys.executable, "-m", "seer", *arguments],

@@ -1,6 +1,6 @@
 """A program in the original's spelling runs on real machines."""
 
-# The old packages have no hints that a checker could find: one is called as the folder `src`.
+# A type checker finds no hints for the old packages: one has the name of the folder `src`.
 # pyright: reportMissingImports=false, reportAttributeAccessIssue=false
 # pyright: reportUnknownVariableType=false, reportUnknownMemberType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
@@ -77,7 +77,7 @@ def test_a_whole_machine(tmp_path: Path) -> None:
         assert session.exec_shell("cat kept.txt")["output"].strip().endswith("kept")
         assert session.workspace.libraries[0].name == "lib"
         session.close()
-        # Another process would take it over from here.
+        # From here on, another process could take it over.
         sandbox = Sandbox.from_id(sandbox.detach(), config)
         assert sandbox.exec("cat kept.txt") == "kept"
     finally:

@@ -1,6 +1,6 @@
 """Every spelling of the original that needs no machine."""
 
-# The old packages have no hints that a checker could find: one is called as the folder `src`.
+# A type checker finds no hints for the old packages: one has the name of the folder `src`.
 # pyright: reportMissingImports=false, reportAttributeAccessIssue=false
 # pyright: reportUnknownVariableType=false, reportUnknownMemberType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false

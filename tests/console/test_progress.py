@@ -11,7 +11,7 @@ from seer.errors import ConfigError
 
 
 class Terminal(io.StringIO):
-    """Text that claims to be a terminal."""
+    """A text stream that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True

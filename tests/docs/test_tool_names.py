@@ -72,7 +72,7 @@ def test_the_tools_of_an_interface_are_listed() -> None:
 
 
 def test_every_agent_is_listed() -> None:
-    # The other two answer from a record, by the names that it has.
+    # The other two agents replay a record, with the names in it.
     assert {name.partition(":")[0] for name in AGENTS} == {*agent_names()}
 
 
@@ -111,7 +111,7 @@ async def test_agents_of_this_process_call_tools_by_the_listed_name(
 
 
 def endpoint(agent: str) -> tuple[VendorEndpoint, dict[str, Any]]:
-    """A vendor's endpoint that says one sentence, and what else `run_agent` needs for it."""
+    """A vendor's endpoint that answers one sentence, and `run_agent`'s other arguments for it."""
     script = [Reply(text="Done.")]
     if agent == "claude":
         return AnthropicEndpoint(script), {}

@@ -1,4 +1,4 @@
-"""What cannot work is found before anything is built, downloaded or rented."""
+"""A configuration that cannot work is refused before anything is built, downloaded or rented."""
 
 import json
 import logging
@@ -70,7 +70,7 @@ def shards(folder: Path, *missing: str) -> Path:
 
 
 def gpus(folder: Path, monkeypatch: pytest.MonkeyPatch, *, free: int | None) -> None:
-    """Let `nvidia-smi` tell of one GPU with that much free memory in MiB; of none for None."""
+    """Let `nvidia-smi` report one GPU with this much free memory in MiB, or no GPU for None."""
     lines = (
         "" if free is None else f"  *memory.free*) echo {free};;\n  *name*) echo 0, U, Tesla T4;;"
     )

@@ -51,7 +51,7 @@ print(scoped.sandbox_id)
 
 
 def again(scoped: ScopedSandbox, file: Path) -> Any:
-    """The interface that was left behind; other options would be refused."""
+    """The interface that keeps running; other options would be refused."""
     return scoped.serve(
         file,
         name="tools",
@@ -81,8 +81,8 @@ def test_another_process_uses_an_interface_that_was_left_running(
         assert scoped.served == ("tools",)
         tools = again(scoped, file)
         assert tools.budget()["caller"]["limit"] == {"calls": 800}
-        # The same process as before: it has counted all along, and it is not held up by output
-        # that nobody reads.
+        # The same process as before: it has counted all calls, and output that nobody reads does
+        # not block it.
         for expected in range(3, 60):
             assert tools.count("more") == expected
 

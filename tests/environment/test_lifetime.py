@@ -49,7 +49,7 @@ INTERFACE = (
 
 @pytest.fixture(autouse=True)
 def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Machines of this test alone, so that what it leaves can be told."""
+    """A state folder for this test alone, so that leftovers can be attributed to it."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     yield
     assert Sandbox.list(provider="local") == []
@@ -63,7 +63,7 @@ def interface(tmp_path: Path) -> Path:
 
 
 class _Held:
-    """Holds every start after its machine has come up, until it is let go."""
+    """Holds every start after its machine has started, until the test releases it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.reached = threading.Event()
@@ -280,7 +280,7 @@ def test_a_fork_can_neither_use_nor_end_what_its_parent_started(
                     with sandbox, session:
                         code = 0 if refused == 5 and not open_sessions() else 2
                 finally:
-                    # What a program that ends in order runs at its end.
+                    # Run what a program runs when it exits normally.
                     atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]
                     os._exit(code)
             assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
@@ -458,7 +458,7 @@ async def by_awaiting(said: list[str]) -> None:
     await _sync.on_loop(note(said, "cleaned up"))
 
 
-@pytest.mark.timeout(60)  # and not the 600 seconds that the coroutine sleeps
+@pytest.mark.timeout(60)  # instead of the 600 seconds that the coroutine sleeps
 @pytest.mark.parametrize("clean_up", [by_blocking, by_awaiting])
 def test_an_interrupt_ends_a_blocking_call_inside_a_task(
     clean_up: Callable[[list[str]], Awaitable[None]],

@@ -149,7 +149,7 @@ async def test_a_connection_that_is_always_cut_is_a_clear_error(
     hub.cut(NAME, WEIGHTS, after=0, times=20)
     await fails(ModelConfig(NAME), "could not reach the Hugging Face Hub", "HF_ENDPOINT")
     assert not leftovers(tmp_path)
-    # Once the hub is well again, so is the download.
+    # Once the hub works again, the download succeeds.
     hub.cut(NAME, WEIGHTS, after=0, times=0)
     model = await prepare_model(ModelConfig(NAME))
     assert (model.host_path / WEIGHTS).read_bytes() == (folder / WEIGHTS).read_bytes()
@@ -287,7 +287,7 @@ async def test_a_full_disk_is_named_and_leaves_no_half_file(
 ) -> None:
     hub.add_model(NAME, folder)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    # The kernel refuses to write past the limit, with an error as of a disk that is full.
+    # The kernel refuses to write past the limit, with an error like that of a full disk.
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, hard))
     try:
         await fails(ModelConfig(NAME), "disk is full", "HF_HOME")

@@ -23,7 +23,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def answer(folder: Path) -> tuple[str, Any]:
-    """What a model makes of a prompt."""
+    """A model's output for a prompt."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -71,7 +71,7 @@ async def test_a_hidden_adapter_loads_on_its_hidden_base(tmp_path: Path) -> None
     root = tmp_path / "machine"
     config = ModelConfig(str(adapter), is_peft=True, base_model=str(base), hidden=True)
     (prepared,) = await LocalPreparer().models([config], models_root=str(root))
-    # Stand in for the jail's mounts, which take root's rights.
+    # Stands in for the jail's mounts, which need root.
     root.mkdir()
     for mount in prepared.mounts:
         (root / mount.target.rpartition("/")[2]).symlink_to(mount.source)

@@ -55,7 +55,7 @@ def write_weights(path: Path, metadata: dict[str, str] | None = None, tensor: st
 
 
 def write_model(folder: Path, *, name: str = NAME, model_type: str = "llama") -> Path:
-    """A model's folder as people publish them, its name all over the place."""
+    """A model's folder as people publish them, with its name in many places."""
     folder.mkdir(parents=True)
     write_weights(folder / "model.safetensors", {"format": "pt"})
     files: dict[str, object] = {
@@ -257,7 +257,7 @@ async def test_names_that_are_part_of_the_architecture_stay(tmp_path: Path) -> N
         ("you are a helper made by acme labs<|end|>", "you are a helper made by model_0<|end|>"),
         ("Your name is quagga", "Your name is model_0"),
         ("I am the New Model 7B, built at Acme", "I am the model_0, built at model_0"),
-        # What names nobody stays as it is.
+        # Text that names no one stays as it is.
         ("You are a helpful AI assistant.", "You are a helpful AI assistant."),
         ("{% if tools %}Call Functions{% endif %}", "{% if tools %}Call Functions{% endif %}"),
         ("{{ raise_exception('Only User roles') }}", "{{ raise_exception('Only User roles') }}"),
@@ -461,7 +461,7 @@ async def test_where_links_are_impossible_files_are_mounted_or_copied(
     binds = {mount.target: mount.source for mount in model.mounts[1:]}
     assert binds["/models/m/model.safetensors"] == blobs / "model.safetensors"
     assert (model.host_path / "model.safetensors").stat().st_size == 0
-    # A hidden model's original must not show in a mount table, so it is copied.
+    # The original of a hidden model must not appear in a mount table, so it is copied.
     (hidden,) = await prepare(ModelConfig(str(folder), hidden=True))
     assert len(hidden.mounts) == 1
     assert (hidden.host_path / "model.safetensors").read_bytes() == (
@@ -513,7 +513,7 @@ async def test_a_view_that_was_copied_or_is_in_use_is_not_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    # Its header names an origin, so the one file of weights is a copy, which has one name only.
+    # The header names an origin, so the file of weights is a copy, which has only one link.
     source = write_model(tmp_path / "copied")
     write_weights(source / "model.safetensors", {"from": NAME})
     (copied,) = await prepare(ModelConfig(str(source), hidden=True))

@@ -1,4 +1,4 @@
-"""Environments built for real: what is here is linked, the rest is fetched in a jail.
+"""Environments built for real: installed packages are linked, the rest is fetched in a jail.
 
 It builds environments itself, because these cases need no machine.
 """
@@ -97,7 +97,7 @@ async def test_what_is_installed_here_is_linked_without_any_source() -> None:
     environment = await build_environment(["numpy", "packaging"])
     here = await asyncio.to_thread(Path(numpy.__file__).stat)
     linked = site(environment) / "numpy" / "__init__.py"
-    # Linux lets nobody but root link to files of other users, and no file has links on two disks.
+    # On Linux only root can link to files of other users, and links cannot cross file systems.
     if os.geteuid() in (0, here.st_uid) and environment.stat().st_dev == here.st_dev:
         assert linked.stat().st_ino == here.st_ino
     code = "import numpy, packaging, sys; print(numpy.arange(3).sum(), sys.prefix)"
@@ -108,7 +108,7 @@ async def test_what_is_installed_here_is_linked_without_any_source() -> None:
 async def test_seer_is_never_there() -> None:
     environment = await build_environment(["packaging"])
     for module in ("seer", "src", "interp_infra"):
-        # -P: the jail starts in "/", where a folder of the same name is.
+        # -P: the jail starts in "/", which has a folder of the same name.
         program = ("/elsewhere/env/bin/python3", "-P", "-c", f"import {module}")
         done = run_inside(environment, *program)
         assert "ModuleNotFoundError" in done.stderr

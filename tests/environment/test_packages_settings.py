@@ -76,7 +76,7 @@ def test_pips_settings_are_translated(home: Path, tmp_path: Path) -> None:
     assert set(settings.paths) == {tmp_path / "pypi", links}
     assert settings.online
     assert settings.remotes == ("https://two.example/simple", "https://one.example/simple")
-    # Code that runs in a build sees where packages come from, and not how to get in there.
+    # Code that runs in a build sees the address of the index, but not the login.
     assert set(settings.build_env) == {"UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_STRATEGY"}
 
 
@@ -190,7 +190,7 @@ def test_credentials_in_addresses_are_hidden(home: Path) -> None:
 
 
 class Site:
-    """A made-up environment with packages in it."""
+    """A fake environment with packages in it."""
 
     def __init__(self, prefix: Path) -> None:
         self.prefix = prefix
@@ -285,7 +285,7 @@ def test_files_are_linked_and_scripts_are_written_anew(site: Site, tmp_path: Pat
     assert not (environment / "bin/x").exists()
     assert not list(environment.rglob("direct_url.json"))
     assert not list(tmp_path.glob("env/**/outside.txt"))
-    # Linking once more, as for a file that two packages share, changes nothing.
+    # Linking a file again, as for one that two packages share, changes nothing.
     assert link_package(package(site), environment) == 0
 
 

@@ -56,7 +56,7 @@ def sandbox(index: Path, request: pytest.FixtureRequest) -> Iterator[Sandbox]:
 def installed_script(sandbox: Sandbox, name: str) -> str:
     """Run a script that pip has installed in the machine, and return its output."""
     if sandbox.config.isolation == "landlock" and os.geteuid() != 0:
-        # Nothing can be made executable there: chmod has no effect.
+        # chmod has no effect there, so nothing can be made executable.
         return sandbox.exec(f'python3 "$(command -v {name})"')
     return sandbox.exec(name)
 

@@ -1,4 +1,4 @@
-"""A sandbox on this machine, used as a user uses it: started, used, detached, ended."""
+"""A sandbox on this machine, as a user has it: started, used, detached, ended."""
 
 import dataclasses
 import errno
@@ -309,7 +309,7 @@ def test_local_files_and_folders_are_copied_in(tmp_path: Path) -> None:
 
 
 def _content(path: Path) -> bytes:
-    """What a file of a process holds; nothing once the process has ended."""
+    """The content of a file in `/proc` of a process; empty once the process has ended."""
     try:
         return path.read_bytes()
     except OSError:

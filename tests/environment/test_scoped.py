@@ -332,7 +332,7 @@ def test_a_dead_interface_is_served_again_and_every_way_to_it_says_how_it_died(
     again: Any = scoped.serve(file, "library", name).connect()
     assert "it is loaded again" in caplog.text
     assert again.small(2) == 2
-    # Other options are no reason to refuse, where nothing of the old one runs any more.
+    # Other options are allowed once nothing of the old interface runs any more.
     kill(again, which)
     other: Any = scoped.serve(file, "library", name, budget=Budget(calls=5)).connect()
     assert other.small(3) == 3

@@ -128,5 +128,5 @@ def test_very_short_values_do_not_destroy_texts() -> None:
 @given(secret=st.text(min_size=4), text=st.text())
 def test_no_text_keeps_a_secret(secret: str, text: str) -> None:
     redacted = Redactor([secret]).redact(f"{text}{secret}{text}")
-    # What a mask itself happens to hold is not the secret's.
+    # Characters of the mask itself do not come from the secret.
     assert secret not in redacted.replace("[redacted]", "") or secret in "[redacted]"

@@ -1,4 +1,4 @@
-"""Try the whole table of escapes through local sessions and print how it went. A script.
+"""Try the whole table of escapes through local sessions and print the outcomes. A script.
 
 A process of its own, so that it can run as root or as an ordinary user: `break_out.py BACKEND...`.
 With `--copies` the interface has copies, and only the gate and the session are tried.
@@ -22,7 +22,7 @@ from seer.workspace import Library, Workspace
 if TYPE_CHECKING:
     from tests.support import escapes
 else:
-    # The test puts it there: an ordinary user cannot read the tests.
+    # The test copies it here, because an ordinary user cannot read the tests.
     import escapes
 
 MEMORY = 512 << 20
@@ -67,7 +67,7 @@ assert ask('GET /v1/result/theirs')[0] == 200, 'it must be there to be taken'
 
 
 class Report(TypedDict):
-    """What came of one backend's session."""
+    """The outcome for one backend's session."""
 
     tried: list[str]
     escaped: dict[str, str]
@@ -84,13 +84,14 @@ async def ask(session: LocalSession, code: str) -> str:
 
 
 async def outcomes(session: LocalSession, library: str, names: list[str]) -> dict[str, str]:
-    """What succeeded, with the evidence. A session that dies of an attempt has stopped it."""
+    """Return what succeeded, with the evidence. An attempt that kills the session is stopped."""
     async with asyncio.timeout(110):
         result = await session.aexec(RUN.format(library=library, names=names))
     found = [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
     assert result.status == "died" or len(found) == len(names), result.text
     for item in found:
-        # These ask the gate and look at files: one that fails at that has lost its teeth.
+        # These only use the gate and look at files. One that fails at this no longer tests
+        # anything.
         if escapes.ATTEMPTS[item["name"]].group == "session" and not item["escaped"]:
             assert item["detail"] == "found nothing", item
     return {item["name"]: item["detail"] for item in found if item["escaped"]}
@@ -111,7 +112,7 @@ async def look_after(session: LocalSession) -> list[str]:
 
 
 async def forge(session: LocalSession, name: str) -> list[str]:
-    """Run an attempt in the kernel itself; what does not work any more afterwards."""
+    """Run an attempt in the kernel itself; returns what no longer works afterwards."""
     async with asyncio.timeout(60):
         result = await session.aexec(HERE.format(name=name), timeout=30)
         after = await session.aexec("1 + 1", timeout=30)

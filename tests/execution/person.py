@@ -1,4 +1,4 @@
-"""A person in JupyterLab, as the server sees one: REST, the kernel's and the document's sockets."""
+"""A person in JupyterLab, as the server sees it: REST, and the sockets of kernel and document."""
 
 import asyncio
 import json
@@ -122,7 +122,7 @@ class Document:
                 await self._changed.wait()
 
     async def add_cell(self, source: str) -> None:
-        """Write a cell, as typing does."""
+        """Write a cell, as if a person typed it."""
         cell: dict[str, Any] = {
             "cell_type": "code",
             "source": source,

@@ -1,6 +1,6 @@
 """A copy of this interpreter, Seer and what they need that every user of the machine can read.
 
-With what was compiled: a user who may not write there would compile it anew in every process.
+It includes bytecode: a user who may not write there would compile again in every process.
 """
 
 import compileall
@@ -88,5 +88,5 @@ def _link(source: Path, target: Path) -> None:
             return
         except OSError:
             pass  # another file system
-    shutil.copy2(source, target)  # with its time, by which what was compiled is known
+    shutil.copy2(source, target)  # with its time, to which the compiled file refers
     target.chmod(0o755 if os.access(source, os.X_OK) else 0o644)

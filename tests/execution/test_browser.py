@@ -114,7 +114,7 @@ def open_lab(browser: Browser, url: str) -> Page:
 
 
 def is_stolen(page: Page) -> bool:
-    """Whether a script of an output has run."""
+    """Whether a script in an output has run."""
     return page.evaluate("'stolen' in document.body.dataset")
 
 
@@ -127,7 +127,7 @@ def test_a_person_and_an_agent_work_in_one_notebook(
     expect(page.get_by_text("the first cell", exact=True)).to_be_visible(timeout=PATIENCE)
     assert page.get_by_text("Would you like to get notified").count() == 0
 
-    # What the agent does is seen while it does it.
+    # The person sees the agent's edits as they happen.
     session.exec(PLOT)
     expect(page.locator(".jp-OutputArea-output img").first).to_be_visible(timeout=PATIENCE)
 
@@ -191,7 +191,7 @@ def test_no_script_of_the_kernel_runs_even_where_the_person_ran_the_cell(
     first = page.locator(".jp-Notebook .jp-Cell").first
     editor = first.locator(".cm-content")
     expect(editor).to_be_visible(timeout=PATIENCE)
-    # Before that, JupyterLab forgets what it is asked to run.
+    # Before that, JupyterLab drops a request to run a cell.
     expect(page.get_by_text("Python 3 (Seer) | Idle")).to_be_visible(timeout=PATIENCE)
 
     def assert_inert() -> None:

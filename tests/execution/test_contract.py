@@ -24,13 +24,13 @@ needs_landlock = pytest.mark.skipif(
 
 @pytest.fixture(autouse=True)
 def short_grace(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What does not heed an interrupt is killed sooner than usual."""
+    """Code that ignores an interrupt is killed sooner than usual."""
     if "does_not_heed" in request.node.name:
         monkeypatch.setattr(_turns, "GRACE", 1.0)
 
 
 class PythonSessions(SessionContract):
-    """How things are said in Python."""
+    """The actions of the contract, as Python code."""
 
     isolation: BackendName = "bubblewrap"
 

@@ -29,7 +29,7 @@ DRIVER = Path(__file__).with_name("break_out.py")
 
 @pytest.fixture
 def home() -> Generator[Path]:
-    """A folder that everybody can pass, with the attempts and the home of an ordinary user."""
+    """A folder that every user can enter, with the attempts and the home of an ordinary user."""
     folder = Path(tempfile.mkdtemp(prefix="seer-user-"))
     folder.chmod(0o755)
     (folder / "home").mkdir()
@@ -70,7 +70,7 @@ def check(
 def test_exactly_the_stated_attempts_succeed_in_sessions_of_root(home: Path) -> None:
     cache = os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))
     env = {**os.environ, "HOME": str(home), "XDG_STATE_HOME": str(home / "state")}
-    env["XDG_CACHE_HOME"] = cache  # packages that are there need not be installed anew
+    env["XDG_CACHE_HOME"] = cache  # existing packages need not be installed again
     check(home, [sys.executable, str(DRIVER)], env, "root")
 
 
@@ -81,7 +81,7 @@ def test_exactly_the_stated_attempts_succeed_in_sessions_of_an_ordinary_user(hom
         return
     python = copy_environment(home)
     shutil.copy(DRIVER, home)
-    # An interpreter with a shared library looks for it where it was installed first.
+    # An interpreter with a shared library looks for it where it was originally installed.
     env["LD_LIBRARY_PATH"] = str(home / "python" / "lib")
     user = ["/usr/bin/setpriv", "--reuid", str(USER), "--regid", str(USER), "--clear-groups"]
     check(home, [*user, str(python), str(home / DRIVER.name)], env, "user")

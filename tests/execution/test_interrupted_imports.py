@@ -108,7 +108,7 @@ async def test_an_endless_import_of_a_module_of_the_workspace_is_interrupted_at_
         (tmp_path / "work" / "endless.py").write_text(endless)
         result = await interrupt_during_import(session, "kept = 1; import endless")
         assert result.error is not None
-        # An interrupt that was held back for a while would say so in its message.
+        # If an interrupt had been delayed for a while, its message would say so.
         assert (result.error.name, result.error.message) == ("KeyboardInterrupt", "")
         assert not result.notes
         assert (await session.aexec("kept")).value == "1"

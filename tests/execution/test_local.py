@@ -126,7 +126,7 @@ async def test_an_interrupt_at_any_moment_ends_the_code_and_spares_the_kernel(
 ) -> None:
     await run(session, "kept = 1")
     for number in range(40):
-        # From before the kernel has heard of the code until it runs.
+        # From before the kernel receives the code until it runs.
         result_id = await session.asubmit("for _ in range(10**9): pass")
         await asyncio.sleep(number % 8 * 0.002)
         assert await session.ainterrupt(result_id)
@@ -310,7 +310,7 @@ def test_no_argument_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def command_lines() -> list[bytes]:
-    """What every user of the host can read of its processes."""
+    """What every user of the host can read about its processes."""
     found: list[bytes] = []
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):

@@ -43,7 +43,7 @@ async def session(tmp_path: Path) -> AsyncGenerator[NotebookSession]:
 
 @pytest.fixture(scope="module")
 def visited(tmp_path_factory: pytest.TempPathFactory) -> Generator[NotebookSession]:
-    """One with its server running, for tests that leave it in order."""
+    """A session with its server running, for tests that do not damage it."""
     folder = tmp_path_factory.mktemp("visited")
     with create_notebook_session(
         name="my notebook", notebook_dir=folder / "out", workspace_dir=folder / "work"
@@ -228,7 +228,7 @@ async def test_the_server_offers_nothing_beyond_the_notebook(
     assert list(specs["kernelspecs"]) == ["python3"]
     status, _ = await person.ask("GET", "/api/contents", Authorization="token wrong")
     assert status == 403
-    # A website whose name was made to lead here.
+    # A website whose name resolves to this address.
     status, _ = await person.ask("GET", "/api/contents", Host="evil.example")
     assert status == 403
 
@@ -236,7 +236,7 @@ async def test_the_server_offers_nothing_beyond_the_notebook(
 async def test_no_name_starts_a_kernel_outside_the_jail(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever is asked for, the answer is the session's own kernel or an error."""
+    """For any request, the answer is the session's own kernel or an error."""
     mark = tmp_path / "started"
     spec = {
         "argv": [sys.executable, "-c", f"open({str(mark)!r}, 'w')"],
@@ -313,7 +313,7 @@ def process_file(pid: int, name: str) -> str:
 async def test_the_server_runs_without_rights_network_or_files(
     visited: NotebookSession, person: Person
 ) -> None:
-    """What a kernel's messages could take over is not worth it."""
+    """Even a kernel that takes over the server by its messages gains nothing."""
     server = visited._store.server  # pyright: ignore[reportPrivateUsage]
     assert server is not None
     assert server._process is not None  # pyright: ignore[reportPrivateUsage]
@@ -454,7 +454,7 @@ async def test_what_a_dying_server_still_saves_does_not_overwrite_a_later_cell(
     process.kill()
     await await_until(lambda: process.returncode is not None, "the end of the server")
     work = asyncio.create_task(run(session, "after = 2"))
-    await asyncio.wait([work], timeout=1)  # it would write too early now, if it did
+    await asyncio.wait([work], timeout=1)  # if it wrote too early, it would do so now
     go_on.set()
     await work
     with pytest.raises(SandboxLostError):

@@ -24,7 +24,7 @@ class Made:
 
 
 class Makers:
-    """Makes them, and knows all it made."""
+    """Makes sessions, and remembers them all."""
 
     def __init__(self) -> None:
         self.all: list[Made] = []

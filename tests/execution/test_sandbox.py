@@ -64,7 +64,7 @@ async def test_models_are_loaded_into_variables_and_hidden_ones_stay_hidden(
         ).value == "('LlamaForCausalLM', 'LlamaForCausalLM', True)"
         told = "blind.config._name_or_path, blind_tokenizer.name_or_path"
         assert (await session.aexec(told)).value == "('/models/model_0', '/models/model_0')"
-        # What is not hidden goes by its hub id, also where a program loads it by that.
+        # A model that is not hidden has its hub id, and programs can load it by this id.
         by_id = "__import__('transformers').AutoConfig.from_pretrained('acme/known')._name_or_path"
         assert (
             await session.aexec(f"model.config._name_or_path, {by_id}")

@@ -19,7 +19,7 @@ from seer.providers._spec import Layout
 
 
 class RunFolder:
-    """As much of a machine on this host as `connect_in_machine` uses."""
+    """The part of a machine on this host that `connect_in_machine` uses."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -100,7 +100,7 @@ async def test_what_was_planted_in_its_place_is_not_followed(
 
 
 class Pipe(Channel):
-    """Gives what it was filled with, then ends."""
+    """A reader that gives its prepared data, then ends."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data

@@ -19,7 +19,7 @@ HELLO = GREETING + READY
 
 
 class ScriptedChannel(Channel):
-    """Gives what a kernel would send, in pieces of one size, and keeps what it is sent."""
+    """Gives a kernel's data in pieces of one size, and keeps what it receives."""
 
     def __init__(self, data: bytes, piece: int = 7) -> None:
         self.data = data

@@ -17,7 +17,7 @@ from seer.runs import RunIndex, open_run
 from seer.scoring import verify
 
 ROOT = Path(__file__).parents[2] / "experiments"
-# What a run with few words, prompts and tokens calls instead: enough to find what is to be found.
+# Smaller numbers of words, prompts and tokens, which are enough to find the planted property.
 SHORT = {
     "checkpoint-diffing": ("investigate()", "investigate(guesses=12)"),
     "hidden-preference": ("investigate()", "investigate()"),
@@ -45,7 +45,7 @@ def start(name: str, runs: Path, *arguments: str) -> subprocess.CompletedProcess
 
 
 def run(name: str, runs: Path, *arguments: str) -> str:
-    """Run an experiment to its end; what it prints."""
+    """Run an experiment to its end; returns its output."""
     ended = start(name, runs, *arguments)
     assert ended.returncode == 0, ended.stdout[-2000:] + ended.stderr[-4000:]
     (summary,) = RunIndex(runs).list()
@@ -101,7 +101,7 @@ def test_the_notebook_experiment_finds_the_layer(tmp_path: Path) -> None:
 @pytest.mark.timeout(300)
 def test_a_short_trigger_hunt_ends_with_an_answer(tmp_path: Path) -> None:
     said = run("trigger-hunt", tmp_path / "runs", "--agent", short("trigger-hunt", tmp_path))
-    # Too few words to find it in: the honest answer is that nothing was found.
+    # Too few words to find it: the honest answer is that nothing was found.
     assert "answer: {}" in said and "correct: False" in said, said
 
 
@@ -147,6 +147,6 @@ def test_baselines_import_no_truth() -> None:
             *("dataclasses", "json", "random", "re"),
             *("cite", "numpy", "scipy", "settings", "tools"),
         }, (path, names)
-    # What the experiment's program tells its baseline: which repetition this is, and no more.
+    # The experiment's program tells its baseline only the number of the repetition.
     told = (ROOT / "hidden-preference/main.py").read_text()
     assert """Library.from_code("settings", f"SEED = {cell.seed}\\n")""" in told

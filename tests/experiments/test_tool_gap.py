@@ -72,7 +72,8 @@ def test_with_one_rule_an_order_does_not_decide_where_answers_test_every_value(g
     for order in (None, [3, 1, 0, 2], [2, 1, 0, 3]):
         found = gap.probe(Overheard(), random.Random(0), order, one_rule=True)
         assert found == (2, 2)
-    # As run, a tool's arm needed one answer, and saw the first three values of its order only.
+    # As it was run, a tool's arm needed one answer, and saw only the first three values of its
+    # order.
     assert gap.probe(Overheard(), random.Random(0), [3, 1, 0, 2]) is None
     assert gap.probe(Overheard(), random.Random(0), [2, 1, 0, 3]) == (2, 1)
 
