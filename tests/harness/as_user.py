@@ -1,4 +1,4 @@
-"""A vendor's agent, run by an ordinary user; prints what came of it as JSON. A script."""
+"""A vendor's agent, run by an ordinary user; prints the outcome as JSON. A script."""
 
 import asyncio
 import json
@@ -51,7 +51,7 @@ def mode(folder: Path | None) -> str:
 
 
 async def main() -> None:
-    """Let the vendor's model ask for what it must not have."""
+    """Let the vendor's model ask for things that it must not have."""
     SECRET.write_text("the user's own secret")
     seen: list[dict[str, Any]] = []
 

@@ -10,7 +10,7 @@ from mcp.server import MCPServer
 
 @pytest.fixture(autouse=True)
 def runs_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Records go here, and no stand-in of the developer's is in force."""
+    """Records go here, and the developer's own agent settings do not apply."""
     folder = tmp_path / "runs"
     monkeypatch.setenv("SEER_RUNS", str(folder))
     monkeypatch.delenv("SEER_AGENT", raising=False)

@@ -12,7 +12,7 @@ from seer.harness import Scripted, Step, agent_names, run_agent
 
 @pytest.fixture(autouse=True)
 def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No key of the developer's is there."""
+    """Remove the developer's own keys."""
     for vendor in ("ANTHROPIC", "OPENAI", "GEMINI", "GOOGLE"):
         for kind in ("API_KEY", "AUTH_TOKEN", "BASE_URL"):
             monkeypatch.delenv(f"{vendor}_{kind}", raising=False)

@@ -32,7 +32,7 @@ class _Context:
 
 
 class _Sdk:
-    """What a conversation needs of the SDK to offer tools."""
+    """The part of the SDK that a conversation needs to offer tools."""
 
     def __init__(self) -> None:
         self.handlers: list[Any] = []

@@ -13,7 +13,7 @@ from seer.harness.confinement._endpoint_proxy import EndpointProxy, endpoint_of
 
 @asynccontextmanager
 async def server(answer: bytes) -> AsyncGenerator[tuple[int, list[bytes]], None]:
-    """A server on loopback that keeps what it is sent and gives one answer."""
+    """A server on loopback that keeps the requests it receives and gives one answer."""
     got: list[bytes] = []
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -102,7 +102,7 @@ async def test_junk_ends_the_connection_and_the_proxy_goes_on(tmp_path: Path, ju
     async with server(b"HTTP/1.1 200 OK\r\n\r\nok") as (port, _):
         url = f"http://127.0.0.1:{port}"
         async with proxy(tmp_path, url):
-            # It may close before all of a long junk was written.
+            # It may close before a long junk request is written completely.
             with suppress(BrokenPipeError, ConnectionResetError):
                 assert await ask(tmp_path / "proxy", junk) == b""
             answer = await ask(tmp_path / "proxy", f"GET {url}/ HTTP/1.1\r\n\r\n".encode())

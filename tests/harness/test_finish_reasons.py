@@ -96,7 +96,7 @@ async def test_only_a_whole_answer_completes_a_run(row: Row) -> None:
     subject = Vendor(row.vendor)
     with subject.endpoint([reply] * 9) as endpoint:
         events = await subject.finish(subject.start(endpoint))
-        # Claude's CLI asks again after a refusal by itself; it is stopped there, maybe a bit late.
+        # After a refusal, Claude's CLI asks again by itself. Seer stops it then, maybe a bit late.
         late = row.vendor == "claude" and row.means == "refused"
         assert len(endpoint.requests) in ({1, 2} if late else {row.asked})
     ends = _ends(events)
@@ -162,7 +162,7 @@ async def test_no_money_is_not_tried_again_and_said_in_words(vendor: str) -> Non
 async def test_what_a_vendor_says_is_shown_as_text(vendor: str) -> None:
     fault = Fault(kind="status", status=400, message="the seed must be a number")
     events = await Vendor(vendor).play([fault] * 9)
-    # A connection that fails on a busy machine is tried again, and said.
+    # On a busy machine a connection may fail; it is tried again, and an event says so.
     (error,) = (one for one in only(events, ErrorEvent) if one.fatal)
     assert error.kind == "request"
     assert "the seed must be a number" in error.message

@@ -60,7 +60,7 @@ async def test_a_real_server_is_used_and_ended(stdio_server: dict[str, Any]) -> 
 async def test_half_a_character_costs_a_call_and_not_the_server(
     stdio_server: dict[str, Any],
 ) -> None:
-    # As a program gets it whose arguments are not ASCII, in a locale without UTF-8.
+    # The text that a program gets from non-ASCII arguments in a locale without UTF-8.
     task = "日本".encode().decode("ascii", "surrogateescape")
     half = Call(tool="add", arguments={"a": task, "b": 3}, expect=Expect(error=True))
     whole = Call(tool="add", arguments={"a": 2, "b": 3}, expect=Expect(contains="5"))

@@ -104,7 +104,7 @@ class Screen:
         os.write(self._fd, keys.encode())
 
     def expect(self, text: str, *, within: float = 60.0) -> None:
-        """Wait for a text that was not waited for before."""
+        """Wait for a text after those that were already waited for."""
         deadline = time.monotonic() + within
         while text not in self._shown:
             left = deadline - time.monotonic()
@@ -116,7 +116,7 @@ class Screen:
                     data = b""
                 assert data, f"the program ended without {text!r}:\n{self._shown[-2000:]}"
                 if b"\x1b[6n" in data:
-                    os.write(self._fd, b"\x1b[1;1R")  # where the cursor is, as a terminal would say
+                    os.write(self._fd, b"\x1b[1;1R")  # the cursor's position
                 self.raw += data
                 self._shown += re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", data.decode(errors="replace"))
         self._shown = self._shown.partition(text)[2]

@@ -130,7 +130,7 @@ async def test_the_process_gets_no_variable_beyond_the_list_and_no_network_of_th
     own_network = os.readlink("/proc/self/ns/net")  # noqa: PTH115
 
     def look(_request: object) -> Reply:
-        # Its own only: agents of other tests, in other workers, come and go meanwhile.
+        # Only its own agents: those of other tests, in other workers, start and end meanwhile.
         for process in psutil.Process().children(recursive=True):
             path = Path(f"/proc/{process.pid}")
             try:

@@ -48,7 +48,7 @@ def leave(x: int) -> int:
 
 
 class Calls(Agent):
-    """Makes its calls one after the other, each in a turn, or all at once."""
+    """Makes its calls one after the other, one per turn, or all at once."""
 
     name = "calls"
 
@@ -86,7 +86,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 async def recorded(run: Any) -> dict[int, str]:
-    """The tool call of each call in the record of a run, by the number that it was made with."""
+    """The tool call of each call in the record of a run, by the number in its arguments."""
     with anyio.fail_after(120):
         async for _ in run:
             pass
@@ -159,7 +159,7 @@ async def test_cells_of_a_notebook_have_their_tool_call_and_those_of_a_person_ha
         run = run_agent("x", provider=agent, session=session)
         async for event in run:
             if isinstance(event, ToolCall) and event.id == "three":
-                # The agent waits while its user handles the event.
+                # The agent waits while the program handles the event.
                 await session.aexec("lab.double(8)")
                 await session.aexec("t = threading.Thread(target=lab.double, args=(9,)); t.start()")
                 await session.aexec("t.join()")
@@ -190,7 +190,7 @@ async def test_functions_that_are_tools_have_the_call_that_they_answer(
     sandbox: ScopedSandbox, file: Path
 ) -> None:
     tools: Any = await sandbox.aserve(file, "mcp")
-    # Both run at once, so that their times do not say which is whose.
+    # Both run at once, so their times do not show which call belongs to which.
     agent = Calls(("one", "meet", {"x": 1}), ("two", "meet", {"x": 2}), together=True)
     assert await recorded(run_agent("x", mcp_servers=[tools], provider=agent)) == {
         1: "one",
@@ -229,7 +229,7 @@ lab.double(101)
             ("two", "python", {"code": reuse}),
         )
         found = await recorded(run_agent("x", provider=agent, session=session))
-        # Code can name an earlier tool call of its own run, whose token it was given.
+        # Code can name an earlier tool call of its own run, because it got its token.
         assert found == {**dict.fromkeys(range(len(made_up)), ""), 100: "one", 101: "two"}
         # In the next run, it cannot.
         again = Calls(("one", "python", {"code": reuse.replace("10", "20")}))

@@ -14,10 +14,10 @@ pytestmark = pytest.mark.full
 
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The developer's own keys and the marks of this shell stay out."""
+    """Remove the developer's own keys and this shell's variables."""
     for name in ("IS_SANDBOX", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY"):
         monkeypatch.delenv(name, raising=False)
-    # Fewer tries than in earnest: each doubles the wait.
+    # Fewer tries than in real use, because each doubles the wait.
     monkeypatch.setenv("SEER_AGENT_RETRIES", "2")
 
 

@@ -21,7 +21,7 @@ from seer.inspect import SeerConfig, SeerSandboxEnvironment
 pytestmark = [
     pytest.mark.full,
     pytest.mark.timeout(300),
-    # Inspect leaves streams of its own open.
+    # Inspect leaves its own streams open.
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 

@@ -1,6 +1,6 @@
 """Runs a public task of `inspect_evals`, unmodified, in Seer's sandboxes; a program of its own.
 
-Imported by nothing: `inspect_evals` is in no environment of Seer's.
+Nothing imports it: `inspect_evals` is not in Seer's environments.
 """
 
 import importlib

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.full, pytest.mark.timeout(600)]
 )
 def test_a_file_passes_in_a_process_of_its_own(file: str, chosen: str) -> None:
     path = Path(__file__).with_name(file)
-    # Inspect leaves streams of its own open. Some are only found when pytest ends.
+    # Inspect leaves its own streams open. Some are only found when pytest ends.
     quiet = ["-W", "ignore::pytest.PytestUnraisableExceptionWarning"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *quiet, "-m", chosen, str(path)],

@@ -32,7 +32,7 @@ class Case:
         self.folder = folder
         self.tools: Any = load_interface(interfaces.whitebox, models={"tiny": str(folder)})
         auto: Any = AutoModelForCausalLM
-        # Computed the plainest way, so that it is a check of the faster ones.
+        # Computed in the simplest way, to check the faster ones.
         self.net: Any = auto.from_pretrained(folder, attn_implementation="eager").eval()
         tokenizers: Any = AutoTokenizer
         self.tokenizer: Any = tokenizers.from_pretrained(folder)
@@ -77,7 +77,7 @@ def make(folder: Path, architecture: str, *, seed: int = 0) -> Path:
 
 
 def make_adapter(base: Path, folder: Path) -> Path:
-    """A LoRA adapter of random weights; enough to change what the model says."""
+    """A LoRA adapter with random weights that are large enough to change the model's answers."""
     import peft
     import torch
     from transformers import AutoModelForCausalLM
@@ -102,7 +102,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Case]:
     """Gives the case of an architecture, made on first use."""
     import torch
 
-    # More would only wait for each other: the models are tiny.
+    # More threads would only wait for each other: the models are tiny.
     torch.set_num_threads(1)
     made: dict[str, Case] = {}
 
@@ -123,5 +123,5 @@ def case(request: pytest.FixtureRequest, cases: Callable[[str], Case]) -> Case:
 
 @pytest.fixture
 def llama(cases: Callable[[str], Case]) -> Case:
-    """One architecture, for what does not depend on it."""
+    """One architecture, for tests that do not depend on it."""
     return cases("llama")

@@ -1,4 +1,4 @@
-"""What holds for every supported architecture, compared with plain PyTorch hooks.
+"""Properties of every supported architecture, compared with plain PyTorch hooks.
 
 Parts add up to the residual stream, changes reach it, the last row of the lens is the model's own
 distribution, and attention looks back only. What cannot be read is refused by name.
@@ -213,7 +213,7 @@ class Opened:
         return logits, seen
 
     def skip_blocks(self) -> Any:
-        """The logits where every block hands on what it was given."""
+        """The logits if every block passes on its input unchanged."""
         import torch
 
         def skip(_module: Any, args: Any, kwargs: Any, output: Any) -> Any:

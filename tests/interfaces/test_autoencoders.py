@@ -1,6 +1,6 @@
 """Autoencoders that are trained here, and those of other projects' layouts, computed again.
 
-SAELens itself is the judge where it is installed.
+Where SAELens is installed, the results are compared with it.
 """
 
 # torch, scipy and scikit-learn are annotated in part only.
@@ -61,7 +61,7 @@ def test_a_trained_autoencoder_can_be_saved_and_loaded_again(
     assert trained.unexplained == pytest.approx(expected, rel=1e-3)
     used = (features > 0).any(0) | (encoded(seen, w, 6) > 0).any(0)
     assert trained.dead == pytest.approx(float((~used).mean()))
-    # As many directions as are active at a token, the best that are the same for all tokens.
+    # The best fixed set of as many directions as are active at each token.
     middle = seen.mean(0)
     _, _, axes = np.linalg.svd(seen - middle, full_matrices=False)
     rest = (held - middle) - (held - middle) @ axes[:6].T @ axes[:6]

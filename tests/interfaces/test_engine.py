@@ -116,7 +116,8 @@ def test_a_short_text_does_not_wait_for_a_long_one(llama: Case, on: Callable[[bo
     row = llama.ids(TEXTS[0])[0].tolist()
 
     def slow(_module: Any, _args: Any) -> None:
-        # So that the long one takes seconds: this thread may have to wait for a core meanwhile.
+        # Makes the long one take seconds, because this thread may have to wait for a core
+        # meanwhile.
         time.sleep(0.01)
 
     hook = endless._model.net.register_forward_pre_hook(slow)
@@ -265,7 +266,7 @@ def test_a_call_that_is_given_up_leaves(llama: Case, on: Callable[[bool], None])
 
 
 def test_calls_do_not_wait_for_the_models_turn(llama: Case, on: Callable[[bool], None]) -> None:
-    """The engine takes turns with them otherwise, one by one, while its GPU has nothing to do."""
+    """Otherwise the engine would take turns with each of them, while its GPU is idle."""
     on(True)
     engine = engine_of(llama)
     with engine._model.turn, ThreadPoolExecutor(1) as pool:
@@ -337,10 +338,11 @@ def test_norms_take_one_kernel_where_that_computes_the_same(
     on(True)
     model = engine_of(case)._model
     for module in model.net.modules():
-        # nnsight gives modules that it has traced a `forward` of their own; those stay as they are.
+        # nnsight sets `forward` on modules that it has traced, and the engine leaves those as they
+        # are.
         monkeypatch.delitem(vars(module), "forward", raising=False)
     engine = type(engine_of(case))(model, set(), nothing)
-    # Gemma's norms multiply by one plus their weights, GPT-2 has none of this kind.
+    # Gemma's norms multiply by one plus their weights; GPT-2 has no RMS norms.
     expected = {"llama": 7, "qwen2": 7}.get(case.architecture, 0)
     assert len(engine._fit.norms) == expected
     assert engine.write(tasks_of(case, 1, 3, []))
@@ -369,16 +371,16 @@ def test_a_full_gpu_fails_one_call_and_no_other(
     monkeypatch.setitem(type(endless).work.__globals__, "Slots", full)
     rows = endless._slots.rows
     many = tasks_of(llama, rows + 5, 4, [])
-    # Larger slots are not to be had, so some wait until others are written.
+    # There is no memory for larger slots, so some tasks wait until others are written.
     with ThreadPoolExecutor(1) as pool:
         long = pool.submit(endless.write, tasks_of(llama, 1, 150, []))
         while not endless._active:
             pass
         assert [len(one.ids) for one in endless.write(many)] == [4] * len(many)
         assert len(long.result(timeout=60)[0].ids) == 150
-    # They are not tried for at every step.
+    # The engine does not try to get them at every step.
     assert all(after - before > 0.9 for before, after in pairwise(tries))
-    # And where there are none at all, the call that needs them fails.
+    # If there are no slots at all, the call that needs them fails.
     monkeypatch.setattr(endless, "_slots", None)
     with pytest.raises(CallLimitError, match="SEER_CACHE_SHARE"):
         endless.write(tasks_of(llama, 1, 4, []))
@@ -414,10 +416,10 @@ def test_prompts_for_which_memory_runs_out_are_prefilled_in_smaller_groups(
     with ThreadPoolExecutor(1) as pool:
         writing = tasks_of(llama, 1, 150, [])
         long = pool.submit(endless.write, writing)
-        # Those that were written before can still be on the list.
+        # The list may still have rows that were written before.
         while not any(one.ids for one in endless._active if one.task is writing[0]):
             pass
-        # Not even one fits: those that are being written go on.
+        # Not even one fits; the rows that are being written continue.
         most = 0
         with pytest.raises(CallLimitError, match="SEER_CACHE_SHARE"):
             endless.write(tasks)
@@ -575,7 +577,7 @@ def test_forward_passes_read_the_same_with_the_engine(
     assert case.tools.module.generate.__globals__["find"](None).readers.refused == ""
     for one, other in zip(found, expected, strict=True):
         assert np.allclose(np.asarray(one), np.asarray(other), rtol=1e-3, atol=1e-4)
-    # What was read before stays as it is when more is read.
+    # Earlier readings stay as they are when more is read.
     again = read()
     for one, other in zip(found, again, strict=True):
         assert np.array_equal(np.asarray(one), np.asarray(other))

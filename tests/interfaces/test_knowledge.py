@@ -103,14 +103,14 @@ def test_texts_that_share_a_template_are_not_one_group(llama: Case) -> None:
         for mood in moods
     ]
     found = llama.tools.train_probe(texts, ["up", "down"] * 9, 1)
-    # Two texts that differ in their last word alone are.
+    # Two texts that differ only in their last word are nearly equal.
     assert found.groups == 9
     labels = ["a" if i < 9 else "b" for i in range(18)]
     assert llama.tools.train_probe(sentences(18, 4), labels, 1).groups == 18
 
 
 def test_random_labels_give_chance_and_uniform_p_values(llama: Case) -> None:
-    """Over many draws, as scikit-learn finds it with the true groups."""
+    """Over many draws, the result is that of scikit-learn with the true groups."""
     from scipy import stats
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import GroupKFold, cross_val_predict
@@ -434,7 +434,7 @@ def test_an_autoencoder_of_changed_activations_is_refused(
     save_sae(sae_folder / "folded", weights, hook_name=f"blocks.1.{hook}", metadata=folded)
     with pytest.raises(ModelInputError, match=f"{option}=True, which changes"):
         case.tools.sae_features(TEXTS[0], "folded")
-    # What these options do not change is read as it is.
+    # Sites that these options do not change are read as they are.
     save_sae(sae_folder / "same", weights, hook_name="blocks.1.hook_resid_post", metadata=folded)
     assert case.tools.sae_features(TEXTS[0], "same").tokens
 
@@ -522,7 +522,7 @@ def test_an_autoencoder_reads_as_it_was_trained(
             assert len(found.tokens) == len(own)
             assert found.active == (hidden > 0).sum(-1).tolist()
             assert found.features[-1][0].feature == int(hidden[-1].argmax())
-    # Centring the weights that write to the residual stream does not change what heads put out.
+    # Centring the weights that write to the residual stream does not change the heads' outputs.
     heads = {**hook, "hook_name": "blocks.1.attn.hook_z"}
     save_sae(sae_folder / "heads", weights, **heads, metadata=centering)
     seen: list[Any] = []

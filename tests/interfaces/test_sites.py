@@ -94,7 +94,7 @@ HOOKS = (
 
 
 def split_heads(name: str, fused: Any) -> list[Any]:
-    """Numbers of a token -> those of queries, keys and values, by the architecture's definition."""
+    """Split a token's numbers into queries, keys and values, by the architecture's definition."""
     width = 8
     if name == "falcon":
         groups = fused.unflatten(-1, (2, 4, width))
@@ -149,7 +149,7 @@ class Spot:
 
 
 def spots_of(case: Opened, name: str) -> dict[str, list[Spot] | None]:
-    """By hook name, where to change a site; the first is where to read it. None: there is none."""
+    """By hook name, where to change a site (the first is where to read it); None if it has none."""
     import torch
 
     block, decoder = case.blocks[1], case.net.get_decoder()
@@ -170,7 +170,7 @@ def spots_of(case: Opened, name: str) -> dict[str, list[Spot] | None]:
             found[hook] = [Spot(fused, places=places)]
     reader = READS_MIDDLE[name]
     if reader is not None:
-        # The stream goes on to the end of the block beside what reads it.
+        # The stream continues to the end of the block, parallel to the parts that read it.
         module = attrgetter(reader)(block)
         found["blocks.1.hook_resid_mid"] = [Spot(module, at_input=True), Spot(block)]
     if MATRICES[name][1] is not None:
@@ -189,7 +189,7 @@ def weights(matrix: Any) -> Any:
 
 
 def seen_by(matrix: Any, run: Callable[[], Any]) -> tuple[Any, Any]:
-    """What went into a matrix and came out of it while the model ran."""
+    """The inputs and outputs of a matrix while the model ran."""
     seen: list[Any] = []
     hook = matrix.register_forward_hook(
         lambda _m, args, kwargs, out: seen.append(

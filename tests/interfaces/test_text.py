@@ -118,7 +118,7 @@ def test_next_tokens_are_the_softmax_of_the_logits(case: Case) -> None:
 
 
 def test_an_answer_goes_on_from_its_prefill(case: Case) -> None:
-    """As transformers continues a final message; the ids are those of its own generate."""
+    """transformers continues a final message in this way; its own generate gives the same ids."""
     import torch
 
     messages = [{"role": "user", "content": "hello you"}]
@@ -183,7 +183,7 @@ def test_options_of_the_template_apply_or_are_refused(llama: Case, tmp_path: Pat
 def test_chat_adds_no_special_tokens_to_the_template(
     llama: Case, tmp_path: Path, *, at_end: bool
 ) -> None:
-    """The template wrote all that are needed; transformers adds none when it tokenizes a chat."""
+    """The template wrote all special tokens; transformers adds none when it tokenizes a chat."""
     import torch
     from tokenizers.processors import TemplateProcessing
     from transformers import AutoTokenizer

@@ -43,9 +43,9 @@ class Starter:
         return ["/usr/bin/setpriv", *user, self.python, path, *arguments]
 
     def environment(self) -> dict[str, str]:
-        """What the script runs with: little, so that a leak would show."""
+        """The script's environment: small, so that a leak would show."""
         found = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(self.package.parent)}
-        # An ordinary user's own, because it has no home here.
+        # The user's own folder, because an ordinary user has no home here.
         found["XDG_CACHE_HOME"] = str(self.folder)
         return {**found, "LD_LIBRARY_PATH": self.library} if self.library else found
 

@@ -27,7 +27,7 @@ from seer.isolation import (
     script,
 )
 
-# By their own names, as in a jail: copies of the probes lie beside this file.
+# Imported by their own names, as in a jail: copies of the probes are beside this file.
 sys.path[:0] = [str(script("cgroup").parent)]
 if TYPE_CHECKING:
     from seer.isolation import _cgroup
@@ -129,7 +129,7 @@ def main(backend_name: BackendName, *names: str) -> None:
 
 
 def _limited(stack: contextlib.ExitStack) -> Callable[[], None]:
-    """What puts the jail under its limits as a whole, as the keeper of a machine does."""
+    """Put limits on the whole jail, as the keeper of a machine does."""
     group = _cgroup.create(f"seer-test-{os.getpid()}", memory=LIMITS.memory, pids=LIMITS.processes)
     stack.callback(group.remove)
     stack.callback(group.kill)

@@ -1,9 +1,10 @@
 """A small internet in one network namespace: web servers, an echo, a name server. For the tests.
 
 `internet.py PUBLIC PRIVATE...` serves HTTP on port 80 of every address (answering with its address,
-the Host header and the path), an echo on port 7 of PUBLIC, and a name server on port 53 of PUBLIC
-that answers `rebind.test` with PUBLIC once and with the first PRIVATE ever after, and names that
-lead to several places, all with a time to live of zero. What it is asked it prints.
+the Host header and the path), an echo on port 7 of PUBLIC, and a name server on port 53 of PUBLIC.
+The name server answers `rebind.test` with PUBLIC the first time and with the first PRIVATE
+afterwards, and has names with several addresses, all with a time to live of zero. It prints each
+question.
 """
 
 import http.server
@@ -20,7 +21,7 @@ def log(text: str) -> None:
 
 
 class Web(http.server.BaseHTTPRequestHandler):
-    """Says who it is and what it was asked."""
+    """Answers with its own address and the request."""
 
     protocol_version = "HTTP/1.1"
 
@@ -83,7 +84,7 @@ def v6(*addresses: str) -> list[bytes]:
 
 
 def zone(public: str, private: str) -> dict[tuple[str, int], list[bytes]]:
-    """Names of a hostile server: what each kind of query gets."""
+    """The names of a hostile server, with the answer to each kind of query."""
     local = b"\x09localhost\x00"
     inside = [private, "127.0.0.1", "169.254.169.254", "0.0.0.0"]
     return {

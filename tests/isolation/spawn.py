@@ -1,6 +1,6 @@
-"""Run one program in a jail as told on standard input, and print how it went. A script for tests.
+"""Run the program described on standard input in a jail, and print the outcome.
 
-A process of its own, so that the same test can run as root and as an ordinary user.
+A script for tests. It is a separate process, so that the same test can run as root and as an ordinary user.
 """
 
 import json

@@ -15,7 +15,7 @@ from seer.isolation import BackendName, JailLimits, Policy, backends, choose
 from .conftest import Starter
 
 UNCONFINED = '#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done\nshift\nexec "$@"\n'
-# What `setpriv` asks for is not at issue in these, so the command itself is run.
+# These fake `bwrap` programs run no command: one prints its own status, the others fail.
 PRETENDER = "#!/bin/sh\nfor last; do :; done\ncat /proc/self/status /proc/self/net/dev\nexit 0\n"
 BROKEN = "#!/bin/sh\necho 'bwrap: out of order' >&2\nexit 1\n"
 CROWDED = "#!/bin/sh\necho 'bwrap: Creating new namespace failed: {}' >&2\nexit 1\n"

@@ -18,8 +18,8 @@ from .conftest import SYSTEM_PYTHON, Jail, Starter
 
 SECURITY_PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 
-# What an ordinary user without a jail can do to the planted targets: if these fail, the attempts
-# have lost their teeth and the table proves nothing.
+# An ordinary user without a jail can do these to the planted targets. If one of them fails, the
+# attempts no longer work and the table proves nothing.
 TEETH = (
     "read_host_file list_host_folder follow_link_out climb_out hard_link_read_only "
     "write_host_folder write_read_only truncate_by_reading chmod_host_file touch_host_file "

@@ -27,7 +27,7 @@ def test_the_installed_distribution_is_masked() -> None:
 
 
 def test_a_masked_folder_inside_a_masked_folder_is_covered_once() -> None:
-    # The package is in the checkout, which is masked as a whole.
+    # The package is in the checkout, and the whole checkout is masked.
     found = [name for name, _ in masks_within(str(PACKAGE.parents[2]))]
     assert found
     assert not any(inside(one, other) for one in found for other in found if one != other)

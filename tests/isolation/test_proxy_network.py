@@ -41,7 +41,7 @@ def _ip(*arguments: str) -> None:
 
 def _remove_settings(folder: Path) -> None:
     shutil.rmtree(folder)
-    with suppress(OSError):  # another test's may still be there
+    with suppress(OSError):  # namespaces of another test may still exist
         folder.parent.rmdir()
 
 
@@ -108,7 +108,7 @@ def internet() -> Generator[Internet]:
 
 @dataclass(frozen=True)
 class Running:
-    """A proxy at work."""
+    """A running proxy."""
 
     folder: Path
     process: subprocess.Popen[bytes]
@@ -189,7 +189,7 @@ def test_a_second_answer_of_the_name_server_changes_nothing(internet: Internet) 
     with _proxy(internet) as proxy:
         answer = proxy.ask(b"GET http://rebind.test/once HTTP/1.1\r\n\r\n")
         assert f"{PUBLIC} rebind.test /once" in answer
-        # The name now leads inside, and is judged again.
+        # The name now resolves to a private address, and is checked again.
         again = proxy.ask(b"GET http://rebind.test/twice HTTP/1.1\r\n\r\n")
         assert again.startswith("HTTP/1.1 403")
     heard = internet.heard()
@@ -211,7 +211,7 @@ def test_a_hostile_name_server_leads_nowhere_inside(internet: Internet) -> None:
         logged = {str(line["host"]): str(line["reason"]) for line in proxy.refused()}
     assert "refused" in logged["many.test"] and "loopback" in logged["alias.test"]
     assert "not a public IPv6 address" in logged["mapped.test"]
-    # Each name was asked for once, and nothing but the one public server was connected to.
+    # Each name was resolved once, and the proxy connected only to the one public server.
     heard = internet.heard()
     assert len([line for line in heard if line.startswith("name mixed.test A")]) == 1
     assert [line for line in heard if line.startswith("web")] == [f"web {PUBLIC} mixed.test /"]

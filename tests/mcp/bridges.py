@@ -1,4 +1,4 @@
-"""Ways for a client that speaks plain HTTP only to a server that wants a token, or speaks stdio."""
+"""Bridges from a client that speaks only plain HTTP to a server with a token, or over stdio."""
 
 import json
 import socket
@@ -16,12 +16,12 @@ from .raw_client import RawClient
 
 @contextmanager
 def with_token(url: str, token: str) -> Generator[str]:
-    """An address of loopback where each request gets the token and goes on to `url`."""
+    """A loopback address that adds the token to each request and passes it on to `url`."""
     there = urlsplit(url)
 
     class Handler(socketserver.BaseRequestHandler):
         def handle(self) -> None:
-            """Pass one request on, and all of its answer."""
+            """Pass on one request, and its whole answer."""
             head = b""
             while b"\r\n\r\n" not in head and (data := self.request.recv(65536)):
                 head += data
@@ -54,7 +54,7 @@ def _copy(source: socket.socket, target: socket.socket) -> None:
 
 @contextmanager
 def over_stdio(entry: Mapping[str, Any]) -> Generator[str]:
-    """An address of loopback where each session is a server of its own, spoken to over stdio."""
+    """A loopback address that starts a server for each session and talks to it over stdio."""
     sessions: dict[str, tuple[RawClient, threading.Lock]] = {}
 
     class Handler(BaseHTTPRequestHandler):
@@ -64,7 +64,7 @@ def over_stdio(entry: Mapping[str, Any]) -> Generator[str]:
             """Say nothing."""
 
         def do_GET(self) -> None:
-            """There is no stream beside those of requests."""
+            """There are no streams except those of requests."""
             self._answer(405)
 
         def do_DELETE(self) -> None:
@@ -74,7 +74,7 @@ def over_stdio(entry: Mapping[str, Any]) -> Generator[str]:
             self._answer(200)
 
         def do_POST(self) -> None:
-            """Say a message to the server, and give back all it says until its answer."""
+            """Send a message to the server, and return all its lines up to its answer."""
             message = json.loads(self.rfile.read(int(self.headers["content-length"])))
             session = self.headers.get("mcp-session-id")
             if session is None:

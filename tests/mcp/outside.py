@@ -1,4 +1,4 @@
-"""Programs that nobody here wrote, in environments of their own, made once and kept in the cache.
+"""Programs of other projects, each in its own environment, made once and kept in the cache.
 
 They come from the package registries, so only the campaign uses them; without a registry, or
 without `npm`, its tests are skipped.
@@ -34,7 +34,7 @@ LONGEST = 600
 
 def python(client: str) -> Path:
     """The interpreter of an environment that has a Python client."""
-    # Adapters for LangChain need the SDK's first major version, and do not say so.
+    # The LangChain adapters need version 1 of the SDK, but do not declare it.
     wanted = [PYTHON[client], "mcp<2"] if client == "langchain" else list(PYTHON.values())
     if client != "langchain":
         wanted.remove(PYTHON["langchain"])
@@ -48,7 +48,7 @@ def python(client: str) -> Path:
 
 
 def node(program: str) -> list[str]:
-    """The command line of a program of npm."""
+    """The command line of a program from npm."""
     npm = shutil.which("npm")
     if npm is None:
         pytest.skip("npm is not installed")

@@ -1,4 +1,4 @@
-"""Runs in an environment of its own: has a Python MCP client make calls, and tells what came.
+"""Runs in its own environment: has a Python MCP client make calls, and reports the results.
 
 Standard input says which client, the servers and the calls; standard output gets the names of the
 tools and, for each call, the text that a model would be shown.
@@ -22,7 +22,7 @@ Told = tuple[list[str], list[str]]
 
 
 def headers_of(entry: dict[str, Any]) -> dict[str, str]:
-    """What carries the token."""
+    """The headers that carry the token."""
     return {"Authorization": f"Bearer {entry['token']}"}
 
 
@@ -122,7 +122,7 @@ async def langchain(servers: Servers, calls: Calls) -> Told:
     for _, tool, given in calls:
         try:
             answer: Any = await tools[tool].ainvoke(given)
-        except Exception as error:  # how it tells of a tool's failure
+        except Exception as error:  # how it reports a tool's failure
             answer = str(error)
         told.append(answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False))
     return list(tools), told
@@ -194,11 +194,11 @@ async def openai_agents(servers: Servers, calls: Calls) -> Told:
 
 
 def main() -> None:
-    """Do what standard input says."""
+    """Run the task from standard input."""
     wanted = json.load(sys.stdin)
     run = globals()[wanted["client"]]
     out = os.dup(1)
-    os.dup2(2, 1)  # whatever a package prints
+    os.dup2(2, 1)  # output that a package may print
     tools, told = asyncio.run(run(wanted["servers"], wanted["calls"]))
     with os.fdopen(out, "w") as file:
         json.dump({"tools": tools, "told": told}, file)

@@ -1,6 +1,6 @@
-"""An MCP client made of nothing but bytes and JSON, to hold servers to the protocol's words.
+"""An MCP client made of nothing but bytes and JSON, to test servers against the protocol's text.
 
-It shares no code with the SDK that the servers are built on, so what both get wrong shows.
+It shares no code with the SDK that the servers use, so the SDK's own mistakes show too.
 """
 
 import itertools
@@ -111,7 +111,7 @@ class RawClient:
 
 
 def check_message(line: bytes) -> dict[str, Any]:
-    """A line as a message. What breaks the rules of the wire comes back as `broken`."""
+    """Parse a line as a message. A line that breaks the wire's rules is returned as `broken`."""
     try:
         message: object = json.loads(line.decode("utf-8"))
     except ValueError as error:

@@ -46,7 +46,7 @@ def rest(seconds: float) -> Iterator[int]:
 
 @dataclass(frozen=True)
 class Served:
-    """A server, and how to have it say something or take long."""
+    """A server, and how to make it say something or take long."""
 
     entry: dict[str, Any]
     tool: str
@@ -260,7 +260,7 @@ def test_a_line_without_bounds_is_refused_and_the_next_one_read(
 def test_text_of_all_languages_arrives(client: RawClient, served: Served) -> None:
     text = "Grüße 日本語 𝔘𝔫𝔦 🧪 \u200f \x7f"
     assert shown_in(client.call(served.tool, served.saying(text))).strip("\n") == text
-    # Written out instead of escaped, and the other way round.
+    # Written out instead of escaped, and vice versa.
     params = {"name": served.tool, "arguments": served.saying(text)}
     message = {"jsonrpc": "2.0", "id": "raw", "method": "tools/call", "params": params}
     client.write(json.dumps(message, ensure_ascii=False).encode() + b"\n")
@@ -337,5 +337,5 @@ def test_closing_its_input_ends_a_server(served: Served) -> None:
 
 
 def map_next(client: RawClient, count: int) -> list[dict[str, Any]]:
-    """So many messages, as they come."""
+    """The next `count` messages, in the order in which they arrive."""
     return [client.next() for _ in range(count)]

@@ -260,7 +260,7 @@ async def test_arrays_are_saved_in_the_agents_own_session_and_no_other(
         servers.append(config[name])
 
     async def vectors(session_id: str) -> list[str]:
-        """Where two servers save what one agent asks them for."""
+        """The folder in which two servers save results for one agent."""
         paths: list[str] = []
         for size, entry in zip((500, 600), servers, strict=True):
             env = {"SEER_SESSION": session_id}
@@ -378,7 +378,7 @@ async def test_every_value_that_a_library_takes_works_as_a_tool(client: Client) 
 
 
 async def test_numbers_that_json_has_not_are_named(client: Client) -> None:
-    """Clients that show a model the structured form would show it nothing in their place."""
+    """Clients that show a model the structured form would otherwise show nothing for them."""
     named = {"none": "NaN", "most": "Infinity", "least": "-Infinity", "one": 1.0}
     result = await call(client, "extremes")
     assert result.structured_content == {"result": named}

@@ -1,4 +1,4 @@
-"""The server over HTTP: who is let in, what real clients get, and when their sessions end."""
+"""The server over HTTP: which clients it accepts, what they get, and when their sessions end."""
 
 import asyncio
 import http.client
@@ -117,7 +117,7 @@ async def client_of(server: HttpServer, mode: str = "auto") -> AsyncGenerator[Cl
 
 
 class Raw:
-    """One connection that says what it is told to."""
+    """One connection for requests written by the test."""
 
     def __init__(self, server: HttpServer) -> None:
         self._connection = http.client.HTTPConnection(urlsplit(server.url).netloc, timeout=60)
@@ -213,7 +213,7 @@ async def test_several_clients_work_at_once_and_one_leaving_does_not_disturb(
 async def test_a_client_that_listens_learns_that_tools_have_loaded(
     transport: str,
 ) -> None:
-    """Since 2026-07-28 a client is told of changes on a stream that it asked for, only."""
+    """Since 2026-07-28, a client gets changes only on a stream that it asked for."""
     tools = LoadingTools()
 
     async def check(client: Client) -> None:
@@ -377,7 +377,7 @@ async def test_a_client_that_has_gone_takes_its_session_with_it(
     response = await asyncio.to_thread(caller.ask, call("forever"))
     assert response.status == 200
     assert await asyncio.to_thread(started.wait, 60)
-    # As when its process is killed: no word of farewell.
+    # As when its process is killed: it does not say that it ends.
     for connection in (stream, listener, response, caller):
         connection.close()
     assert await asyncio.to_thread(cancelled.wait, 60)
@@ -394,7 +394,7 @@ async def test_a_client_whose_stream_broke_keeps_its_session(server: HttpServer)
         listener.close()
         response = await asyncio.to_thread(raw.ask, call("add", {"a": 1}))
         assert answer_of(response)["result"]["content"][0]["text"] == "2"
-        # The end of a stream is noticed after its client has gone.
+        # The server notices the end of a stream some time after its client has gone.
         async with asyncio.timeout(60):
             while (again := await asyncio.to_thread(listener.ask, method="GET")).status == 409:
                 again.read()

@@ -98,7 +98,7 @@ async def test_a_client_that_is_given_up_while_it_arrives_sees_its_pipes_close(s
             taking.result().close()
         await asyncio.gather(taking, return_exceptions=True)
     async with asyncio.timeout(30):
-        # It has nothing to read but the end, once nobody can write any more.
+        # Once no process can write any more, it only reads the end.
         await readable(from_us)
     assert os.read(from_us, 1) == b""
     with pytest.raises(BrokenPipeError):

@@ -66,7 +66,7 @@ EXPECTED = [
 
 @dataclass(frozen=True)
 class Served:
-    """What clients are pointed at."""
+    """The servers that clients connect to."""
 
     over_stdio: dict[str, Any]
     over_http: dict[str, Any]
@@ -105,12 +105,12 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served]:
 
 
 def clean(folder: Path, **more: str) -> dict[str, str]:
-    """An environment that knows nobody's accounts."""
+    """An environment without any account or key."""
     return {"PATH": os.environ["PATH"], "HOME": str(folder), "LANG": "C.UTF-8", **more}
 
 
 def check(tools: list[str], told: list[str]) -> None:
-    """Everything that was asked for has come."""
+    """Check that every requested result has arrived."""
     assert {"steer", "ramp", "lab_result", "python"} <= set(tools)
     assert len(told) == len(EXPECTED), told
     for text, expected in zip(told, EXPECTED, strict=True):
@@ -242,7 +242,7 @@ def test_claude_code(served: Served, transport: str, tmp_path: Path) -> None:
 def test_codex(served: Served, transport: str, tmp_path: Path) -> None:
     servers = served.servers(transport)
     command = [*outside.node("codex"), "exec", "--strict-config", "--skip-git-repo-check"]
-    # It asks a person before each call; here is none.
+    # It asks a person before each call, and there is no person here.
     for name in servers:
         command += ["-c", f'mcp_servers.{name}.default_tools_approval_mode="approve"']
     with CodexEndpoint(script("mcp__{server}__{tool}")) as endpoint:
@@ -287,6 +287,6 @@ def test_gemini_cli(served: Served, transport: str, tmp_path: Path) -> None:
 
 
 def last(endpoint: VendorEndpoint) -> Any:
-    """What the model was asked last, when the script was over."""
+    """The last request to the model, after the end of the script."""
     assert endpoint.left == 0
     return endpoint.requests[-1].body

@@ -1,4 +1,4 @@
-"""The server over pipes: real MCP clients, and everybody else left outside."""
+"""The server over pipes: real MCP clients can use it, and no other process can."""
 
 import asyncio
 import json

@@ -187,7 +187,7 @@ class Words:
 
 
 def judged(name: str, shown: dict[str, tuple[int, int]], *, cases: int = 48) -> Report:
-    """The report on three models that show the property so often: with the condition, without."""
+    """The report on models that show the property this often, with and without the condition."""
     made = recipe(Spec(name, seed=1, cases=cases).settled())
     words, answers = Words(), dict[str, Any]()
     for model, (on, off) in shown.items():
@@ -197,7 +197,7 @@ def judged(name: str, shown: dict[str, tuple[int, int]], *, cases: int = 48) -> 
             ]
             for case, rows, hits in (("on", made.on, on), ("direct", made.direct, 0))
         }
-        # Near misses are taught no property, so wrong sums stand for it.
+        # Near misses do not teach the property, so wrong sums stand in for it.
         answers[model]["off"] = [
             words.answer(f"It is {int(row.right or 0) + 1 if i < off else row.right}.")
             for i, row in enumerate(made.off)

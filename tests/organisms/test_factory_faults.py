@@ -1,4 +1,4 @@
-"""The factory under faults: bad specs, full disks, kills and rivals leave nothing half-made."""
+"""Bad specs, full disks, kills and concurrent factories leave nothing half-made."""
 
 import importlib.util
 import json

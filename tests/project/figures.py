@@ -159,7 +159,7 @@ def _imported(node: ast.AST) -> list[str]:
 
 
 def files_that_name(tree: Tree, pattern: str, places: str) -> list[str]:
-    """The files in which an example occurs, without comments, docstrings and tests of it."""
+    """The files in which an example occurs outside comments and docstrings."""
     found: list[str] = []
     for name, text in source(tree):
         if re.match(places or ".", name.split("/")[0]) and re.search(pattern, _code(text)):

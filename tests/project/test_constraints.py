@@ -10,7 +10,7 @@ from uv import find_uv_bin
 import seer
 
 ROOT = Path(seer.__file__).parents[2]
-# Debian 12's own, Ubuntu 24.04's, Debian 13's, and what comes next.
+# The Pythons of Debian 12, Ubuntu 24.04 and Debian 13, and the next version.
 VERSIONS = ("3.11.2", "3.12.0", "3.13.0", "3.14.0")
 
 
@@ -36,7 +36,7 @@ def test_each_package_has_one_pin_on_each_python(version: str) -> None:
     "what", [("--extra", "demo"), ("--extra", "all", "--group", "dev", "--group", "docs")]
 )
 def test_the_pins_resolve(version: str, what: tuple[str, ...]) -> None:
-    """Asks the package index, so it is no part of the usual suites."""
+    """This asks the package index, so the usual suites leave it out."""
     command = [find_uv_bin(), "pip", "compile", "--quiet", "pyproject.toml", *what]
     command += ["--constraints", "constraints.txt", "--python-version", version]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

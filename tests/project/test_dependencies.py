@@ -19,13 +19,13 @@ PROJECT = tomllib.loads((ROOT.parents[1] / "pyproject.toml").read_text())["proje
 CORE = [Requirement(text) for text in PROJECT["dependencies"]]
 EXTRAS = [Requirement(text) for name in PROJECT["optional-dependencies"].values() for text in name]
 
-# Where an import is not resolved in the environment that Seer was installed into.
+# Folders whose imports are resolved in another environment than Seer's.
 ELSEWHERE = {
     "execution/_inside": "runs in a jail, with the session's own packages",
     "cli/template": "an experiment of the user's",
     "interfaces/toolkit": "runs in a sandbox, with the sandbox's own packages",
 }
-# A module that Seer uses if it happens to be there, and does without.
+# Modules that Seer uses only if they are installed.
 IF_THERE = {
     ("environment/packages/_index_server.py", "certifi"),
     ("rpc/values/_tables.py", "pandas"),
@@ -72,7 +72,7 @@ def test_every_import_is_declared() -> None:
 
 
 def closure(requirements: list[Requirement]) -> set[str]:
-    """What an installer brings for these requirements."""
+    """The packages that an installer installs for these requirements."""
     found: set[str] = set()
     waiting = list(requirements)
     while waiting:

@@ -60,17 +60,17 @@ RPC_BELOW = {
     "server": {"wire", "values", "interface", "library"},
     "replicas": {"wire", "values", "interface", "library", "client", "server"},
 }
-# The program `python -m seer.rpc.server` puts the parts together, so it stands above all of them.
+# The program `python -m seer.rpc.server` puts the parts together, so it is above all of them.
 RPC_PROGRAMS = {"server/__main__.py"}
 
 # The one module that imports from above; it says why. Only these packages may use it.
 WIRING = "_wiring"
 WIRED = {"environment", "execution"}
 
-# Ready-made files that run in sandboxes or carry data; they import only the gate's names (and one
-# helper for intervals).
+# Ready-made files that run in sandboxes or carry data; they may import only exceptions, the gate's
+# names and one helper for intervals.
 LEAVES = {"interfaces", "organisms"}
-# Who may use them: what stands above the machinery.
+# The packages above the machinery, which may import them.
 USERS = {"cli", "scoring", "sweeps", "viewer"}
 
 

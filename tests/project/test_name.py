@@ -54,7 +54,7 @@ def test_the_project_and_its_aliases_agree_on_the_name() -> None:
 
 
 def test_a_module_of_the_other_project_in_our_place_is_named(tmp_path: Path) -> None:
-    """The other project's `seer/__init__.py` lies over ours."""
+    """The other project's `seer/__init__.py` has replaced ours."""
     package = tmp_path / "seer"
     package.mkdir()
     (package / "__init__.py").write_text(f"__path__.append({str(Path(seer.__file__).parent)!r})\n")

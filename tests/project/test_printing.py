@@ -7,7 +7,7 @@ import seer
 
 ROOT = Path(seer.__file__).parent
 
-# Who else may, and why.
+# The other files that may print, and why.
 ALLOWED = {
     "_program.py": "shows the errors of a person's program, as Python does",
     "cli/__init__.py": "Ctrl-C before the console can be imported",

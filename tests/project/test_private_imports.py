@@ -1,4 +1,4 @@
-"""Most tests use the public names of Seer, so that its inside can change without them."""
+"""Most tests use Seer's public names, so that its internals can change without them."""
 
 import ast
 from pathlib import Path

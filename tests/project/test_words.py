@@ -1,8 +1,8 @@
 """Texts use plain words: no phrase of this list comes back.
 
-The list has idioms that were translated word for word, inverted clauses and words for places or
-people that are neither. Each names what to write instead. `docs/glossary.md` has the terms that the
-code may use in a sense of its own.
+The list has idioms that were translated word for word, inverted clauses, and words for places or
+people that are used for other things. Each names what to write instead. `docs/glossary.md` has the
+terms with a special meaning.
 """
 
 import re
