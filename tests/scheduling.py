@@ -4,7 +4,7 @@ Those of the group `rented` share a user: containers of stand-in clouds have no 
 and where one of them uses up its processes, the others could start none.
 
 `--dist loadgroup` is meant for that; the ids by which pytest-xdist 3.8 marks a group are no longer
-heeded by pytest 9, so groups are told here by what stands in the files.
+heeded by pytest 9, so this module finds the groups by the content of the files.
 """
 
 import re
@@ -21,7 +21,7 @@ _OF_A_FOLDER = re.compile(r"scope=\"session\"")
 
 @cache
 def group_of(file: str) -> str | None:
-    """The group of a test file, by its own words and those of the conftest beside it."""
+    """The group of a test file, by the content of the file and of the conftest beside it."""
     path = _ROOT / file
     beside = path.with_name("conftest.py")
     own = path.read_text(encoding="utf-8")

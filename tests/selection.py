@@ -7,7 +7,7 @@ import pytest
 
 
 def part(names: Iterable[str], chosen: Container[str]) -> list[Any]:
-    """All names as parameters of a test, those that were not chosen left to the campaign."""
+    """All names as parameters of a test; those that are not chosen run only in the campaign."""
     return [
         name if name in chosen else pytest.param(name, marks=pytest.mark.campaign) for name in names
     ]

@@ -1,6 +1,7 @@
 """Run the program described on standard input in a jail, and print the outcome.
 
-A script for tests. It is a separate process, so that the same test can run as root and as an ordinary user.
+A script for tests. It is a separate process, so that the same test can run as root and as an
+ordinary user.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Run checks of the contract in this process and print what came of each. A script.
+"""Run checks of the contract in this process and print the outcome of each. A script.
 
 Started by `test_local_as_user` as an ordinary user, with a copy of the package on its path.
 """

@@ -10,7 +10,7 @@ from seer.providers import Machine, Process, Stream, TerminalSize
 
 
 class ScriptedProcess(Process):
-    """Prints what it was given, then ends or waits for its kill."""
+    """Prints its prepared output, then ends or waits until it is killed."""
 
     def __init__(self, printed: list[tuple[Stream, bytes]], *, ends: bool, eats: bool) -> None:
         self._printed = printed

@@ -42,7 +42,7 @@ _FULL_NAMES = {
     "RTXA6000": ["NVIDIA RTX A6000"],
     "RTXPRO6000": ["NVIDIA RTX PRO 6000 Blackwell Server Edition", "RTX-PRO-6000"],
     "MI300X": ["AMD Instinct MI300X OAM"],
-    # Kinds that no configuration can name, beside those whose names are like theirs.
+    # Kinds that no configuration can name, next to others with similar names.
     "": [
         "NVIDIA GeForce RTX 3090 Ti",
         "NVIDIA GeForce RTX 4090 D",
@@ -63,7 +63,7 @@ _DEVICES = [
 
 @pytest.mark.parametrize("wanted", sorted(GPUS))
 def test_a_name_means_its_own_kind_and_no_other(wanted: str) -> None:
-    """`A10` is no `A100`, `L4` no `L40S`, `A40` no `RTX A4000`, `H200` no `GH200`."""
+    """`A10` is not `A100`, `L4` not `L40S`, `A40` not `RTX A4000`, `H200` not `GH200`."""
     own = {name for kind in _FULL_NAMES if kind == wanted for name in _FULL_NAMES[kind]}
     if wanted == "A100":
         own = {*_FULL_NAMES["A100-40GB"], *_FULL_NAMES["A100-80GB"]}
@@ -120,7 +120,7 @@ esac
 
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
-    """This host, with three GPUs that `nvidia-smi` tells of, and no machines yet."""
+    """This host, with three GPUs that `nvidia-smi` lists, and no machines yet."""
     (tmp_path / "nvidia-smi").write_text(_SMI)
     (tmp_path / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")

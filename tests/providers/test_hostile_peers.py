@@ -36,7 +36,7 @@ async def machine() -> AsyncGenerator[LocalMachine]:
 
 
 def junk(chosen: random.Random) -> bytes:
-    """Bytes that are nearly right, in one of many ways."""
+    """Bytes that are almost valid, with one of many errors."""
     value: wire.Encodable = chosen.choice(
         [
             {"op": chosen.choice(["exec", "read", "write", "list", "connect", "listen", "abort"])},
@@ -148,7 +148,7 @@ class _Impostor(StewardClient):
 
 
 def answers(chosen: random.Random) -> bytes:
-    """What a steward in a jail that was taken over might say."""
+    """Answers that a steward in a compromised jail might send."""
     kinds = [wire.OK, wire.ERROR, wire.DATA, wire.END, wire.EXIT, wire.CREDIT, wire.STDOUT, b"?"]
     values: list[wire.Encodable] = [
         {},

@@ -1,4 +1,4 @@
-"""What is left on a launcher's node after a job was killed, and what removes it."""
+"""The files that a killed job leaves on a launcher's node are removed."""
 
 import fcntl
 import os

@@ -15,7 +15,7 @@ from seer.testing.provider_contract import ProviderContract
 
 # A user of this process alone: tests in other workers use up what the kernel counts per user.
 _USER = 50_000 + os.getpid() % 9_000
-# Root's own interpreter may lie where nobody else can read.
+# Root's own interpreter may be in a folder that no one else can read.
 _PYTHON = "/usr/bin/python3" if os.geteuid() == 0 else sys.executable
 
 pytestmark = [
@@ -30,7 +30,7 @@ _SLOW = {"processes_are_limited", "an_idle_machine_ends_and_a_busy_one_does_not"
 _CANNOT = {
     "bubblewrap": set[str](),
     "landlock": {
-        # No network of its own: connect() and ports are closed.
+        # It has no own network: connect() and ports are closed.
         "ports_in_the_machine_can_be_reached",
         "programs_in_the_machine_can_connect_out_to_a_listener",
         "a_listener_cannot_take_a_name_that_is_in_use",
@@ -49,7 +49,7 @@ def copy() -> Generator[Path]:
     source = Path(seer.__file__).parent
     shutil.copytree(source, folder / "seer", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(Path(__file__).with_name("as_user.py"), folder)
-    # The user cannot keep what is compiled there, and would compile it anew in every process.
+    # The user cannot write bytecode there, and would compile again in every process.
     subprocess.run([_PYTHON, "-m", "compileall", "-q", folder], check=True)
     (folder / "home").mkdir()
     if os.geteuid() == 0:

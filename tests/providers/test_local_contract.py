@@ -42,8 +42,8 @@ def contract(backend: BackendName) -> Generator[ProviderContract]:
     made.close()
 
 
-# Until the watchdog ends it, the bomb in a landlock jail takes the processes of all of the user's
-# jails.
+# Until the watchdog ends it, the fork bomb in a landlock jail uses up the processes of all jails of
+# the user.
 @pytest.mark.parametrize(
     "name",
     [

@@ -373,7 +373,7 @@ async def test_a_machine_that_has_ended_leads_to_no_other(tmp_path: Path) -> Non
         route = machine._route  # pyright: ignore[reportPrivateUsage]
         assert isinstance(route, LocalRoute)
         number = route.folder
-    # The number of its folder's descriptor belongs to something else by now.
+    # The number of its folder's descriptor may be reused by now.
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(number)
     assert route.folder == -1
@@ -482,7 +482,7 @@ async def test_a_cancelled_hold_leaves_a_detached_machine_detached() -> None:
                 await holding
             letting_go = asyncio.create_task(client.let_go())
             assert await _asked(loop, keeper) == b"detach"
-            # The answers to `hold`, which nobody awaits any more, and to `detach`.
+            # The answers to `hold`, which is no longer awaited, and to `detach`.
             await loop.sock_sendall(keeper, 2 * wire.message(wire.OK, detached=1))
             await letting_go
             assert await _asked(loop, keeper) == b""

@@ -1,4 +1,4 @@
-"""Whatever is killed at any moment, nothing of a local machine is left."""
+"""Nothing of a local machine is left, whichever process is killed at any moment."""
 
 import asyncio
 import random
@@ -11,7 +11,7 @@ from tests.support.local_kills import SCENES, Ground, kill_and_look
 
 pytestmark = pytest.mark.full
 
-# The scene's controller ends by itself once its machine is lost, and may be noticed first.
+# The scene's controller ends by itself once its machine is lost, and its end may be seen first.
 _REASONS = {
     "controller": ("its controller is gone",),
     "keeper": ("its keeper was killed by signal 9",),

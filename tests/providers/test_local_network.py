@@ -39,14 +39,14 @@ async def started(network: Network) -> AsyncGenerator[Machine]:
 
 
 async def fetch(machine: Machine, url: str) -> str:
-    """What a program in the machine gets from an address."""
+    """The answer that a program in the machine gets from an address."""
     result = await machine.exec([machine.layout.python, "-c", _FETCH, url], timeout=60)
     assert result.exit_code == 0, result.stderr
     return result.stdout.decode().strip()
 
 
 def refusals(machine: Machine) -> list[dict[str, object]]:
-    """What the log says was refused to this machine."""
+    """The connections that were refused to this machine, according to the log."""
     lines = (state_dir() / "refused.jsonl").read_text().splitlines()
     return [entry for line in lines if machine.id in (entry := json.loads(line))["caller"]]
 

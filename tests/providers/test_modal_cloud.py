@@ -152,7 +152,8 @@ async def test_secrets_kept_at_modal_reach_the_machine_by_name(cloud: ModalCloud
 async def test_a_secret_of_a_configuration_may_be_one_that_modal_keeps(
     cloud: ModalCloud, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # No word of any record: what is secret once is replaced in the records of all later tests.
+    # A value that occurs in no record, because secrets are replaced in the records of all later
+    # tests.
     monkeypatch.setenv("SET_HERE", "set-9f2c41")
     values = {"HF_TOKEN": "hf = there", "SEER_MACHINE": "planted", "MODAL_ID": "planted"}
     await modal.Secret.objects.create.aio("huggingface-secret", values, allow_existing=True)
@@ -234,7 +235,7 @@ async def test_programs_cannot_touch_what_ends_the_machine(cloud: ModalCloud) ->
 
 
 async def test_tunnels_lead_into_a_sandbox_and_are_encrypted(cloud: ModalCloud) -> None:
-    """Seer itself uses none; whoever tests their own use of Modal against the stand-in may."""
+    """Seer itself uses no tunnels; others who test against the stand-in may use them."""
     app = await modal.App.lookup.aio("seer", create_if_missing=True)
     serve = "http.server", "--bind", "127.0.0.1", "18765"
     sandbox = await modal.Sandbox.create.aio(  # pyright: ignore[reportUnknownMemberType]

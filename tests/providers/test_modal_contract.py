@@ -27,8 +27,8 @@ DEVIATIONS: dict[str, str] = {
     "a_paused_machine_can_be_terminated": _NO_PAUSE,
     "a_paused_machine_ends_with_its_controller": _NO_PAUSE,
 }
-# How machines begin and end is Modal's own. Commands, files and sockets go the same way as with
-# `ssh`, which is put through every check.
+# Only the start and the end of machines are specific to Modal. Commands, files and sockets take the
+# same path as with `ssh`, which passes every check.
 _BEGIN = ProviderContract.names().index("a_running_machine_is_listed")
 _OTHERS, _LIFETIME = ProviderContract.names()[:_BEGIN], ProviderContract.names()[_BEGIN:]
 

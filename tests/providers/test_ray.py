@@ -1,6 +1,6 @@
 """Machines on a Ray cluster of two nodes: both contracts, placing, waiting, and how they end.
 
-One cluster serves all of it, because to start one takes longer than most of the tests.
+All tests share one cluster, because starting one takes longer than most of the tests.
 """
 
 import asyncio
@@ -40,8 +40,8 @@ pytestmark = [pytest.mark.full, pytest.mark.xdist_group("ray"), pytest.mark.time
 
 _SAFE = RayOptions(resources={"safe": 0.01})
 """Not on the node that a test kills."""
-# Commands, files and sockets go the same way as with `ssh`, which is put through every check, and
-# a driver of Ray takes seconds to start. With SEER_CAMPAIGN set, both contracts are tried whole.
+# Commands, files and sockets take the same path as with `ssh`, which passes every check, and a
+# driver of Ray takes seconds to start. With SEER_CAMPAIGN set, both whole contracts run.
 _ALL = bool(os.environ.get("SEER_CAMPAIGN"))
 CHECKS = (
     ProviderContract.names()
@@ -109,7 +109,7 @@ async def started(options: RayOptions = _SAFE, **fields: Any) -> AsyncGenerator[
 
 
 async def actors() -> list[str]:
-    """All of Seer's actors, also those that wait."""
+    """All of Seer's actors, including waiting ones."""
     driver = await provider()._driver(os.environ["RAY_ADDRESS"])  # pyright: ignore[reportPrivateUsage]
     return cast("list[str]", await driver.ask("list"))
 
@@ -178,7 +178,7 @@ def test_a_machine_waits_visibly_and_starts_when_another_ends(
             )
 
             async def is_told() -> bool:
-                # What Ray knows of its nodes may be seconds old; a change is told 10 s later.
+                # Ray's view of its nodes may be seconds old; it reports a change 10 s later.
                 said = [r.getMessage() for r in caplog.records]
                 lines = [line for line in said if "waiting for 1 CPU, 1 left; free in" in line]
                 return any("0 left; 1 waits in the cluster" in line for line in lines)
@@ -222,7 +222,7 @@ def test_waiting_can_be_cancelled_and_leaves_nothing_in_the_queue(cluster: RayCl
 
 def test_what_no_node_can_hold_ends_with_the_reason(cluster: RayCluster) -> None:
     async def check() -> None:
-        # Ray counts what waits every few seconds, and a busy machine does so late.
+        # Ray counts waiting requests every few seconds, and later on a busy machine.
         wanted = MachineSpec(options=_SAFE, cpus=100, start_timeout=15)
         with pytest.raises(CapacityError, match="no node is as large .the largest has 6 CPU"):
             await provider().start(wanted)
@@ -259,7 +259,7 @@ def test_machines_are_placed_by_what_they_ask_for_and_lost_with_their_node_only(
             running = asyncio.ensure_future(lost.exec(["sleep", "600"]))
             await lost.exec(["true"])
             await asyncio.to_thread(cluster.kill_node, 1)
-            # Far sooner than its lease: Ray says that what held it is gone.
+            # Far sooner than its lease: Ray reports that its holder is gone.
             async with asyncio.timeout(40):
                 with pytest.raises(SandboxLostError):
                     await running
@@ -270,7 +270,7 @@ def test_machines_are_placed_by_what_they_ask_for_and_lost_with_their_node_only(
             await eventually_removed(home, lost)
             await lost.terminate()
             assert (await kept.exec(["echo", "still here"])).stdout == b"still here\n"
-        # Wherever Ray wants it now, also while it thinks that the dead node has room.
+        # On any node, even while Ray still believes that the dead node has room.
         async with started(RayOptions()) as another:
             assert node_of(another) == nodes[0]
 
@@ -324,7 +324,7 @@ def test_neither_side_talks_to_anybody_without_the_secret_and_the_certificate(
                 assert said == b""
             good = json.dumps({"run": ["/bin/echo", "hello"], "secret": contact["secret"]})
             assert b"hello" in await asyncio.to_thread(_talk, contact, good.encode() + b"\n")
-            # Nor does this side talk to anybody with another certificate.
+            # This side also refuses to talk to a peer with another certificate.
             other = {**contact, "certificate": make_certificate()[0]}
             link = RayLink(other, name="somebody", lost=lambda: None)
             with pytest.raises(HostUnreachableError, match="(?i)certificate"):
@@ -403,7 +403,7 @@ def test_the_code_of_the_page_runs(cluster: RayCluster, capsys: pytest.CaptureFi
     names: dict[str, Any] = {}
     exec(blocks[0], names)
     assert "hello from a node" in capsys.readouterr().out
-    # The second starts a cluster like this one, and is here already.
+    # The second block starts a cluster like this one, which already runs.
     names["cluster"] = cluster
     head, _, body = blocks[1].partition("with RayCluster(nodes=2, cpus=2) as cluster:\n")
     exec(head, names)

@@ -16,7 +16,7 @@ from seer.providers import _registry as registry
 
 @pytest.fixture(autouse=True)
 def clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No credentials, and nothing remembered from other tests."""
+    """No credentials, and no cached providers from other tests."""
     for name in ("SEER_PROVIDER", "MODAL_TOKEN_ID", "MODAL_TOKEN_SECRET"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("MODAL_CONFIG_PATH", str(tmp_path / "modal.toml"))

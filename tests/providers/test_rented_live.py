@@ -1,7 +1,7 @@
 """The same suites with real accounts: `pytest -m live`, with Modal's or RunPod's credentials set.
 
-Every check rents real machines. They end with the checks; what a killed run leaves behind ends
-itself within its lease.
+Every check rents real machines. They end with the checks; machines that a killed run leaves behind
+end within their lease.
 """
 
 import os

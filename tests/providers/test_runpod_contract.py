@@ -30,7 +30,7 @@ DEVIATIONS: dict[str, str] = {
         "a pod's root may not make networks, so network='none' means no internet sockets at all"
     ),
 }
-# Commands, files and sockets go the same way as with `ssh`, which is put through every check.
+# Commands, files and sockets take the same path as with `ssh`, which passes every check.
 _BEGIN = ProviderContract.names().index("a_running_machine_is_listed")
 _OTHERS, _LIFETIME = ProviderContract.names()[:_BEGIN], ProviderContract.names()[_BEGIN:]
 

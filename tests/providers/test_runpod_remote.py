@@ -32,7 +32,7 @@ def contract(tmp_path_factory: pytest.TempPathFactory) -> Generator[RemoteContra
         assert cloud.running == []
 
 
-# The rest goes the same way as with `ssh`, which is put through all of it.
+# The rest takes the same path as with `ssh`, which passes all checks.
 CHOSEN = {
     "a_sandbox_runs_commands_python_and_files",
     "a_person_can_call_what_is_served",

@@ -108,5 +108,5 @@ def test_the_same_file_gives_the_same_result_here_and_there(
         there = _run(tmp_path, SEER_PROVIDER="ssh", **environment)
     assert there == here
     assert "/workspace" in here
-    # A run has its calls wherever they were made, also the two before it, of its own session.
+    # A run has the calls of its session on either host, including the two before the run.
     assert f"completed {[*['project', 'weights'], *['project'] * 40, *['weights'] * 3]}" in here

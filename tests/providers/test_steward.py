@@ -1,4 +1,4 @@
-"""The steward over other ways than the local provider's: for machines this host cannot see."""
+"""The steward over other connections than the local provider's, as for remote machines."""
 
 import asyncio
 import os

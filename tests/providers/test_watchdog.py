@@ -137,7 +137,7 @@ def test_an_idle_machine_is_counted_ever_less_often(
         assert watch.look(0) is None
         clock[0] += 0.5
     assert 10 < counts[0] < 30
-    # What could only have been written by this machine makes it look at once.
+    # A write that only this machine can have made triggers a check at once.
     before = counts[0]
     room[0] = (room[0][0] - (1 << 29), room[0][1])
     assert watch.look(0) is None

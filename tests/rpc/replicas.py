@@ -1,4 +1,4 @@
-"""What tests of copies share: who they are, and a function that keeps one until a file is there."""
+"""Helpers for tests of copies: their list, and a function that blocks one until a file exists."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ WAIT_FOR = """
 
 
 def copies(served: Served) -> list[dict[str, Any]]:
-    """The copies, as the control socket tells of them."""
+    """The copies, as the control socket lists them."""
     return served.control("GET", "/v1/health")["copies"]
 
 

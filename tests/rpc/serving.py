@@ -98,7 +98,7 @@ class Served:
         return gate
 
     def calls(self) -> int:
-        """How many calls of all callers have no answer yet; each caller sees its own only."""
+        """How many calls have no answer yet, over all callers, because each sees only its own."""
         names = [caller["name"] for caller in self.config["callers"]]
         return sum(http(self.socket_path(n), "GET", "/v1/health")["calls"] for n in names)
 
@@ -113,7 +113,7 @@ class Served:
         return http(self.folder / "control.sock", method, path, value, timeout=timeout)
 
     def follow(self, *callers: str, prefix: str = "") -> Path:
-        """Have the calls of some callers recorded; the folder of what is to be taken."""
+        """Have the calls of some callers recorded; returns the folder of the follow."""
         asked = {"callers": callers, "prefix": prefix}
         found = self.control("POST", "/v1/follow", asked)["follow"]
         self.followed = Path(self.config["record"]) / found
@@ -181,7 +181,7 @@ def serving(source: str, *, wait: bool = True, **config: Any) -> Generator[Serve
 def holding(served: Served) -> Generator[Callable[[int], None]]:
     """While this is open, calls of an interface with `HOLD` wait in their queues.
 
-    Gives a function that waits until as many as it is told wait there.
+    Gives a function that waits until the given number of calls wait there.
     """
     release = served.folder / f"release-{secrets.token_hex(4)}"
     gate = served.gate()
@@ -254,5 +254,5 @@ def run_together(call: Callable[[], T], count: int, *, timeout: float = 60) -> l
 
 
 def wait_until(condition: Callable[[], bool], timeout: float = 30) -> None:
-    """Ask until it is true."""
+    """Wait until it is true."""
     waiting.wait_until(condition, "what was asked for", within=timeout)

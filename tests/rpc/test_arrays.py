@@ -104,7 +104,7 @@ def test_dropped_memory_is_used_again(served: Served) -> None:
     for stamp in range(40):
         gate.call("big", (stamp,))
         gc.collect()
-    # Slots are descriptors: a few in turns, and spare ones that may come a moment later.
+    # Slots are descriptors: a few that are reused, and spare ones that may be made a moment later.
     assert gate.call("memory") < before + 10
 
 
@@ -251,7 +251,8 @@ def test_a_caller_cannot_write_to_a_slot_or_resize_it(served: Served) -> None:
     connected, fd, _ = receive_slot(served, "a", b"written")
     with connected:
         size = os.fstat(fd).st_size
-        # What came can only be read. Where it can be opened again for writing, the seals hold.
+        # The received descriptor is read-only. If it can be opened again for writing, the seals
+        # hold.
         again = os.open(f"/proc/self/fd/{fd}", os.O_RDWR)
         for one in (fd, again):
             with pytest.raises(PermissionError):

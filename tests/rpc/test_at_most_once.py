@@ -89,7 +89,7 @@ def read_all(connected: socket.socket, until: bytes) -> bytes:
 def test_a_result_that_is_not_kept_is_a_lost_call_and_not_made_again(
     served: Served, size: int
 ) -> None:
-    # The first is dropped with the connection whose memory it lies in, the second is too large.
+    # The first is dropped with the connection that owns its memory, the second is too large.
     accept = "shared" if size < KEEP_BYTES else "frames"
     call = message("array", f"[[{size}],{{}}]", accept=accept)
     with sent(served, call) as connected:
@@ -130,7 +130,7 @@ def test_a_stream_that_runs_is_read_by_one(served: Served) -> None:
 
 
 class Cutter:
-    """Stands before a caller's socket, and cuts a connection when its next answer comes."""
+    """A proxy in front of a caller's socket, which cuts a connection when its next answer comes."""
 
     def __init__(self, served: Served) -> None:
         self.path = served.folder / "cut.sock"
@@ -191,7 +191,7 @@ def test_an_id_is_known_at_every_moment_from_a_calls_beginning_on() -> None:
     left: list[bool] = []
 
     class Watched(dict[str, Call]):
-        """Who reads requests looks here first, then at the results, without a lock."""
+        """The thread that reads requests looks here first, then at the results, without a lock."""
 
         def __delitem__(self, call: str) -> None:
             left.append(call in caller.results.known)

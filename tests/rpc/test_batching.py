@@ -314,7 +314,7 @@ def test_a_flooding_caller_shares_each_batch_with_others(served: Served) -> None
         waiting(26)
     for thread in threads + late:
         thread.join(timeout=SOON)
-    # Three batches were waiting when ours came; they are in the first.
+    # Three batches were waiting when our calls came; ours are in the first.
     batches = flood.call("seen")
     assert sum(map(len, batches)) == 26
     assert batches[0].count(100) == 2

@@ -83,7 +83,7 @@ def test_plain_words_in_bytes_are_replaced_only_where_they_stand_alone(encoding:
 
 
 def sent(value: object, *, frames: bool = True) -> Any:
-    """What arrives of a value from an interface with a hidden model."""
+    """A value as it arrives from an interface with a hidden model."""
     scrubber = Scrubber({NAME: "model_0"}, {NAME: PATH})
     buffers: list[Any] = []
     text = scrubber.data(encode(value, buffers, frames=frames, scrub=scrubber.value))
@@ -181,5 +181,5 @@ def test_a_digest_of_the_interface_file_confirms_no_guess_at_a_hidden_name(repli
             for path in ("/v1/schema", "/v1/health", "/v1/budget"):
                 shown = json.dumps(http(served.socket_path("a"), "GET", path))
                 assert digest not in shown, path
-        # The controller's record keeps the truth.
+        # The controller's record keeps the real name.
         assert served.control("GET", "/v1/schema")["source_hash"] == digest

@@ -168,7 +168,7 @@ def test_a_stream_delivers_no_more_than_the_budgets_bytes(replicas: int, functio
         assert came == 90_000
         used = gate.budget()["caller"]["used"]["bytes"]
         assert came <= used <= 100_000
-        # What is left can be used.
+        # The rest of the budget can be used.
         assert len(list(gate.stream(function, (3, 1000)))) == 3
         wait_until(lambda: gate.health()["detached"] == 0)
 
@@ -185,7 +185,7 @@ def test_an_interrupted_batch_is_charged_for_what_it_ran(replicas: int) -> None:
         assert 1.6 <= gate.budget()["caller"]["used"]["seconds"] < SOON
         with pytest.raises(BudgetExceededError, match="used up"):
             gate.call("nap_together", (60.0,))
-        # One that does not stop is charged for the time that it runs on, too.
+        # A function that does not stop is also charged for the time that it continues.
         with pytest.raises(DeadlineExceededError), deadline(0.5):
             other.call("stubborn_together", (1.5,))
         wait_until(lambda: other.health()["detached"] == 0)
@@ -295,7 +295,7 @@ def test_a_functions_budget_that_was_changed_outlives_reloads_and_restarts(repli
         change("small", calls=5)
         change("rare", seconds=60)
         served.control("POST", "/v1/reload")
-        # What the file says holds where the change says nothing.
+        # Limits that the change does not name come from the file.
         assert (limits("small"), limits("rare")) == ({"calls": 5}, {"calls": 3, "seconds": 60})
         change("rare", calls=4)
         served.control("POST", "/v1/reload")

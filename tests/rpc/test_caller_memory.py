@@ -144,7 +144,7 @@ def test_handles_are_bounded_by_their_bytes(served: Served, how: str) -> None:
     assert gate.call("resident") < before + LIMIT + 32 * MIB
     del kept[:3]
     assert gate.call("make", (20, how)) is not None
-    # Another caller has an allowance of its own.
+    # Another caller has its own limit.
     message: dict[str, Any] = {"name": "b", "socket": str(served.socket_path("b")), "budget": {}}
     served.control("POST", "/v1/callers", message)
     assert served.gate("b").call("make", (50, how)) is not None
@@ -216,7 +216,8 @@ def test_arrays_that_a_caller_keeps_after_it_has_gone_still_count(
     sizes = [5, 11, 23]
     kept: list[int] = []
     for _ in range(6):
-        # A lying caller says that it has let go of what it keeps, and takes another size each time.
+        # A lying caller says that it has released the slots that it keeps, and asks for another
+        # size each time.
         kept += receive_arrays(served, sizes, release=release)
     held = sum(os.fstat(fd).st_size for fd in kept)
     try:
@@ -242,7 +243,7 @@ def slots_of(served: Served) -> int:
 
 def test_arrays_that_a_caller_let_go_of_late_go_with_its_next_connection(served: Served) -> None:
     for _ in range(8):
-        # The gate gives its slots up while the caller still holds them.
+        # The gate drops its slots while the caller still holds them.
         kept = receive_arrays(served, [2, 5], release=False)
         wait_until(lambda: "seer-slot" not in Path(f"/proc/{served.pid}/maps").read_text())
         for fd in kept:
@@ -377,7 +378,7 @@ def test_a_stream_is_whole_for_a_slow_reader_where_it_fits_ahead_of_it() -> None
         other = served.gate("b")
         stream = served.gate("a").stream("stream", (30,))
         assert len(next(stream)) == MIB
-        # The generator has waited for its reader until now, and runs ahead for this.
+        # The generator has waited for its reader until now, and runs ahead because of this call.
         assert other.call("small", (1,)) == 2
         assert len(list(stream)) == 29
 
@@ -414,7 +415,7 @@ def test_unread_answers_are_bounded_also_of_calls_that_waited_together(replicas:
                 for connected in connections:
                     connected.sendall(request("blob", 16))
                 waiting(len(connections))
-            # Every connection has its answer, or the beginning of it.
+            # Every connection has an answer, or its beginning.
             for connected in connections:
                 assert select.select([connected], [], [], SOON)[0]
             assert resident() < before + most + 128 * MIB
@@ -424,7 +425,7 @@ def test_unread_answers_are_bounded_also_of_calls_that_waited_together(replicas:
 
 
 def answers(gate: Gate) -> bool:
-    """Whether it calls again, since what was not read is gone."""
+    """Whether calls work again, because the unread answers are gone."""
     try:
         return gate.call("small", (1,)) == 2
     except GateBusyError:

@@ -55,7 +55,7 @@ def test_a_gate_has_room_for_a_new_caller_after_thousands_have_gone(tmp_path: Pa
         supervisor.remove_caller(f"caller-{number}")
         places.append(place)
     assert stays not in places
-    # The place that was free for longest comes first.
+    # The place that has been free longest is taken first.
     assert places[most - 1] == places[0]
     supervisor.remove_caller("stays")
 

@@ -103,7 +103,7 @@ def test_connections_may_go_while_a_call_is_made(served: Served) -> None:
     gate = served.gate()
 
     class Closing(tuple[int, ...]):
-        """Arguments that are read while somebody else takes or closes the connections."""
+        """Arguments that are read while another thread takes or closes the connections."""
 
         def __iter__(self) -> Iterator[int]:
             gate.close()
@@ -122,7 +122,7 @@ def test_a_call_made_while_another_incarnation_is_noted_does_not_spoil_later_one
     refused: list[InterfaceRestartedError] = []
 
     class Racing(str):
-        """The name of an incarnation, in the middle of whose being noted a call is made."""
+        """The epoch of an interface process; a call is made in the middle of storing it."""
 
         __slots__ = ()
 
@@ -397,7 +397,7 @@ def slow_gate(
     answer: Callable[[socket.socket, int], None],
     signs: int,
 ) -> Generator[Gate]:
-    """A client that takes a gate for dead after 2 s, and a gate that `answer` is for it."""
+    """A client that considers a gate dead after 2 s, and a gate that `answer` plays."""
     monkeypatch.setattr("seer.rpc.client._transport.SILENCE", 2.0)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(folder / "s"))
@@ -423,7 +423,7 @@ def test_a_call_lasts_as_long_as_there_are_signs_of_life(
 
 
 def whole_request(connected: socket.socket) -> bytes:
-    """One request with its body, in however many pieces it comes; empty at the end."""
+    """One request with its body, even if it arrives in many pieces; empty at the end."""
     data = b""
     while more := connected.recv(65536):
         data += more
@@ -503,7 +503,7 @@ def test_a_deadline_is_not_the_next_calls(tmp_path: Path) -> None:
 
 
 def patience(gate: Gate) -> int:
-    """Whole seconds that a read over the connection that was used last waits."""
+    """The timeout of a read on the connection that was used last, in whole seconds."""
     option = gate.idle[-1].socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, 16)
     return struct.unpack("ll", option)[0]
 
@@ -636,7 +636,7 @@ def test_an_error_of_no_known_form_is_a_protocol_error(text: bytes) -> None:
 
 
 def break_off(listener: socket.socket, _signs: int) -> None:
-    """Stream one item, break the connection, and say nothing on the next."""
+    """Stream one item, break the connection, and send nothing on the next one."""
     connected, _ = listener.accept()
     with connected:
         connected.recv(65536)
@@ -689,7 +689,7 @@ def failing() -> None:
 
 
 def interrupted(work: Callable[[], None], moment: int) -> bool:
-    """Interrupt `work` at one of its moments, counted from 1; False if it has not so many.
+    """Interrupt `work` at one of its moments, counted from 1; False if it has fewer moments.
 
     These are the beginnings of Python functions and the ends of C functions. The handlers of
     signals run then and at the end of each turn of a loop, and at no other moments.

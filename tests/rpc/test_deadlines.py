@@ -267,7 +267,7 @@ def test_a_short_deadline_on_a_stubborn_call_costs_nobody_else_the_interface(
         time.sleep(0.6)  # three times the grace period that killed processes before
         assert (served.pid, other.call("quick_thread")) == (pid, 1)
         assert "has not stopped yet" in said
-        # It has one detached call, so no other is started, and it is told why.
+        # It has one detached call, so no other is started, and the error says why.
         with pytest.raises(StillRunningError, match=rf"earlier call of {function}\(\) was stopped"):
             gate.call("quick_thread")
         assert gate.health()["detached"] == 1
@@ -278,7 +278,7 @@ def test_a_short_deadline_on_a_stubborn_call_costs_nobody_else_the_interface(
         assert (other.call("remember", (2,)), gate.call("quick_thread")) == (2, 1)
         assert served.pid == pid
         used = gate.budget()["caller"]["used"]
-        # The 0.5 s of the deadline and the 0.6 s that it ran on.
+        # The 0.5 s of the deadline and the 0.6 s that it continued.
         assert used["seconds"] > 1.05 and used["calls"] == 3
 
 
@@ -368,7 +368,8 @@ def {name}(seconds: float) -> float:
     )
     with serving(source, grace=0.5) as served:
         gate = served.gate()
-        # With 63 marks for all, the ends of the short ones cleared the mark of the stubborn one.
+        # When all calls shared 63 marks, the ends of the short ones cleared the mark of the
+        # stubborn one.
         threads = [
             threading.Thread(target=_call_quietly, args=(gate, "wait_0", 0.05)) for _ in range(60)
         ]
@@ -610,6 +611,6 @@ def test_a_caller_that_stops_waiting_during_an_import_does_not_break_the_package
             served.gate("a").call("mean", (str(file),))
         assert (tmp_path / "go.begun").exists()
         file.touch()
-        # It is stopped after the import; otherwise it would run for ever.
+        # It is stopped after the import; otherwise it would run forever.
         wait_until(lambda: http(served.socket_path("a"), "GET", "/v1/health")["detached"] == 0)
         assert served.gate("b").call("mean", ("",)) == 2.0

@@ -1,8 +1,7 @@
 """Descriptors that cannot be passed: arrays come inline, and errors name the cause.
 
 The kernel refuses to pass descriptors (`ETOOMANYREFS`) once all processes of a user have more of
-them on their way than a process of it may have open. A neighbour with the same user id can bring
-that about.
+them in flight than one process may have open. A neighbour with the same user id can cause that.
 """
 
 import array
@@ -29,7 +28,7 @@ from seer.rpc.client import Gate, _mappings
 from seer.rpc.client._address import connect
 from tests.rpc.serving import SOON, ControlFailed, Served, serving
 
-# One after the other: what one of them keeps on its way counts for the others too.
+# One after the other: descriptors that one test has in flight count for the others too.
 pytestmark = pytest.mark.xdist_group("descriptors")
 
 OPEN = 128
@@ -61,7 +60,7 @@ SOURCE = """
 
 
 def limited() -> list[str]:
-    """What a command is started with so that the kernel's limit holds for it, also as root."""
+    """The prefix that makes the kernel's limit apply to a command, even as root."""
     prefix = ["prlimit", f"--nofile={OPEN}:{OPEN}"]
     if os.geteuid() == 0:
         prefix += ["setpriv", "--bounding-set=-sys_admin,-sys_resource"]
@@ -72,7 +71,7 @@ def limited() -> list[str]:
 
 @contextlib.contextmanager
 def many_in_flight() -> Generator[None]:
-    """Keep more descriptors of this user on their way than `OPEN`."""
+    """Keep more descriptors of this user in flight than `OPEN`."""
     ends = [socket.socketpair() for _ in range(2)]
     hand, nothing = array.array("i"), os.open("/dev/null", os.O_RDONLY)
     hand.extend([nothing] * 250)
@@ -124,7 +123,7 @@ def test_array_results_arrive_while_a_neighbour_floods_the_user_with_descriptors
             found = within(lambda: gate.call("ramp", (200_000,)))
             assert isinstance(found, np.ndarray)
             assert found[-1] == 199_999
-    # No slot was lost to the caller that never heard of it.
+    # No slot was lost although the caller never received it.
     assert gate.call("ramp", (200_000,))[-1] == 199_999
     assert gate.call("slots") <= 2
 
@@ -268,11 +267,12 @@ def test_a_process_without_free_descriptors_is_told_that_its_arrays_could_not_co
     came: list[Any] = []
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     gc.collect()
-    gc.disable()  # what it collects may give descriptors back
+    gc.disable()  # collecting garbage may close descriptors
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(open_descriptors()) + 3, hard))
     try:
-        # Again where another thread of this process has closed a descriptor meanwhile. Arrays that
-        # came are kept: memory that is given back goes to the next array, with its descriptor.
+        # Repeated in case another thread of this process has closed a descriptor meanwhile.
+        # Received arrays are kept: memory that is returned is reused for the next array, with its
+        # descriptor.
         for _ in range(20):
             with contextlib.suppress(OSError):
                 while True:

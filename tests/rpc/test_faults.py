@@ -1,4 +1,4 @@
-"""Whatever happens to the interface, callers get a typed error soon, and nothing hangs."""
+"""For every fault of the interface, callers get a typed error soon, and nothing hangs."""
 
 import contextlib
 import json
@@ -144,7 +144,7 @@ def test_a_call_whose_answer_cannot_be_recorded_ends_with_a_typed_error(tmp_path
 
 
 def soon(call: Callable[[], object], kind: type[BaseException]) -> str:
-    """The message of the error, which comes soon."""
+    """The message of the error, which must come soon."""
     begin = time.monotonic()
     with pytest.raises(kind) as caught:
         call()
@@ -153,7 +153,7 @@ def soon(call: Callable[[], object], kind: type[BaseException]) -> str:
 
 
 def in_flight(served: Served, function: str, *args: object) -> Callable[[], BaseException]:
-    """Start a call and wait until it runs; gives what waits for its error."""
+    """Start a call and wait until it runs; returns a function that waits for its error."""
     found: list[BaseException] = []
 
     def call() -> None:
@@ -545,6 +545,6 @@ def test_when_the_supervisor_dies_the_interface_does_too() -> None:
 def _alive(pid: int) -> bool:
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:  # also where it is collected between opening and reading
+    except OSError:  # also if it is reaped between opening and reading
         return False
     return state != "Z"

@@ -51,7 +51,7 @@ def test_lines_go_over_segments_and_those_before_an_offset_are_removed(
     for line in lines[:4]:
         assert first.append([line]) == {}
     first.close()
-    # A process that was started again goes on where the last one ended.
+    # A restarted process continues where the last one ended.
     second = LineWriter(folder)
     assert second.append(lines[4:5]) == {}
     assert second.append(lines[5:]) == {}
@@ -104,7 +104,7 @@ def test_what_may_wait_for_a_disk_that_hangs_is_limited(
     begin = time.monotonic()
     for n in range(30):
         recorder.refused(caller, f"/v1/call/{n}", "ProtocolError", "x" * 100)
-    # Some more than may wait: the thread had taken a few before it hung.
+    # A few more than may wait, because the thread had taken a few before it hung.
     assert time.monotonic() - begin > 5 * 0.05
     read = os.open(tmp_path / "f" / "0.jsonl", os.O_RDONLY | os.O_NONBLOCK)
     try:

@@ -131,7 +131,7 @@ def test_handles_end_with_their_caller(served: Served) -> None:
     counts: dict[int, int] = {}
 
     def left() -> int:
-        # Whichever copy answers; the last word of each counts.
+        # Any copy may answer; the last answer of each copy counts.
         pid, count = other.call("count_here")
         counts[pid] = count
         return sum(counts.values())

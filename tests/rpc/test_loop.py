@@ -18,7 +18,7 @@ SOON = 60
 
 
 class Observed(Loop):
-    """Does something in between when `wake_at` is read for the n-th time."""
+    """Runs `between` when `wake_at` is read for the n-th time."""
 
     def __init__(self, due: Callable[[float], None]) -> None:
         self._when = float("inf")
@@ -44,7 +44,7 @@ def idle_loop(due: Callable[[], None]) -> Loop:
 
 
 def look_at_calls(loop: Loop, when: float) -> None:
-    """What the gate does with its calls now and then, where the first must be looked at `when`."""
+    """The gate's periodic check of its calls, of which the first is due at `when`."""
 
     def due(_now: float) -> float:
         return when

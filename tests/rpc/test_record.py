@@ -120,7 +120,7 @@ def blob(served: Served, reference: dict[str, Any]) -> bytes:
 
 
 def taken(served: Served, after: int) -> dict[str, Any]:
-    """What the controller gets that has taken everything up to an offset."""
+    """The answer to a controller that has taken everything up to an offset."""
     return served.control("POST", f"/v1/records/{served.followed.name}", {"after": after})
 
 
@@ -171,7 +171,7 @@ def test_digests_are_made_after_the_answer_and_of_what_was_sent(
         record.mkdir(parents=True)
         os.mkfifo(record / "0.jsonl")
         gate = served.gate()
-        # Who writes the record now waits for a reader of its file.
+        # The thread that writes the record now waits for a reader of its file.
         assert gate.call("small", (1,)) == 2
         values = np.arange(1_000_000, dtype=np.float64)
         found = gate.call("double", (values,))
@@ -218,7 +218,7 @@ async def test_a_line_names_the_tool_call_that_the_caller_says(
                 gate.call("nothing")
         await later
         gate.call("small", (1,))
-        # Another one in the same place of the same connection is not taken for the last one.
+        # A new token in the same place of the same connection is not mistaken for the last one.
         for name in ("three", "four"):
             with tool_call(name):
                 gate.call("small", (1,))
@@ -275,7 +275,7 @@ def test_calls_that_a_crash_ends_are_recorded_with_their_arguments_times_and_wha
             ("double", (np.ones(10),)),
         ]
         with ThreadPoolExecutor(len(given) + 1) as pool:
-            # The first one takes the thread of functions.
+            # The first call occupies the thread of functions.
             calls = [pool.submit(served.gate().call, "hold", (never,))]
             wait_until(lambda: served.calls() == 1)
             for name, arguments in given:
@@ -541,7 +541,7 @@ def test_calls_stopped_while_queued_are_recorded_and_leave_no_memory(
 
         with holding(served):
             run_together(call, count)
-            # What they held is gone although what they waited for still runs.
+            # Their memory is released although the call that they waited for still runs.
             assert len(lines(served, count + 1)) == count + 1
             wait_until(lambda: memfds() == 0)
         found = [line for line in lines(served, count + 1) if line["function"] == "double"]
@@ -719,9 +719,9 @@ def ask(served: Served, path: str) -> socket.socket:
 
 @contextmanager
 def asked_while_stopped(served: Served, path: str) -> Generator[None]:
-    """While this is open, the process that has the callers' sockets stands still.
+    """While this is open, the process with the callers' sockets is stopped.
 
-    When it goes on, the supervisor has just passed on what this asks of the control socket.
+    When it continues, the supervisor has just passed on the request `path` of the control socket.
     """
     pid = served.pid
     os.kill(pid, signal.SIGSTOP)
@@ -1041,7 +1041,7 @@ def books(served: Served, followed: Path) -> tuple[int, int]:
 
 
 def call_until_the_end(served: Served, call: str, *arguments: int) -> bool:
-    """Call `last` by hand and do not ask again; whether an answer came."""
+    """Call `last` by hand and do not retry; returns whether an answer came."""
     body = json.dumps({"args": arguments, "kwargs": {}}).encode()
     head = f"POST /v1/call/last HTTP/1.1\r\nseer-call: {call}\r\ncontent-length: {len(body)}"
     with socket.socket(socket.AF_UNIX) as connected:
@@ -1111,7 +1111,7 @@ def many_descriptors() -> Generator[None]:
 
 @contextmanager
 def waiting_by_hand(served: Served, count: int, argument: str) -> Generator[None]:
-    """Many calls of `wait` by the callers in turn; nobody asks again when they are lost."""
+    """Many calls of `wait` by the callers in turn; lost calls are not retried."""
     names = [caller["name"] for caller in served.config["callers"]]
     body = json.dumps({"args": [argument], "kwargs": {}}).encode()
     request = b"POST /v1/call/wait HTTP/1.1\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)

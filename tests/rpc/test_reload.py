@@ -209,7 +209,7 @@ MEMORY = """
 
 
 def resident(served: Served) -> int:
-    """MiB that the interface's process has."""
+    """The resident memory of the interface's process, in MiB."""
     return int(Path(f"/proc/{served.pid}/statm").read_text().split()[1]) * 4096 >> 20
 
 

@@ -216,7 +216,7 @@ def test_a_stream_is_read_no_faster_than_its_caller_reads(served: Served, tmp_pa
     items = served.gate().stream("count_up", (1000, 1 << 20, str(made)))
     stream = cast("Generator[list[Any]]", items)
     assert next(stream)[0] == 0
-    for _ in range(300):  # time in which hundreds would be made if nothing held it back
+    for _ in range(300):  # long enough to make hundreds if nothing limited it
         other.call("where")
     assert int(made.read_text() or 0) < 100
     assert [item[0] for item, _ in zip(stream, range(150), strict=False)] == list(range(1, 151))
@@ -466,7 +466,7 @@ def _post(function: str, body: dict[str, Any], call: str = "") -> bytes:
 
 
 def _quietly(call: Callable[..., object], *arguments: object) -> None:
-    """A call whose error is no matter: what is looked at is what becomes of its function."""
+    """Make a call whose error does not matter, because the test looks at its function."""
     try:
         call(*arguments)
     except (CallCancelledError, ConnectionError):

@@ -94,7 +94,7 @@ def end(served: Served, pid: int) -> None:
 
 
 class Load:
-    """Callers that call without pause, each word once, until they are told to stop."""
+    """Callers that call without pause, each word once, until they are stopped."""
 
     def __init__(self, served: Served, folder: Path, functions: tuple[str, ...]) -> None:
         self.ended: dict[str, str] = {}
@@ -130,7 +130,7 @@ class Load:
             assert not thread.is_alive(), "a call has not ended"
 
     def go_on(self, calls: int = 40) -> None:
-        """Wait until so many more calls have ended."""
+        """Wait until this many more calls have ended."""
         goal = len(self.ended) + calls
         wait_until(lambda: len(self.ended) >= goal)
 
@@ -157,11 +157,11 @@ def lasting() -> Generator[Served]:
 
 @pytest.fixture
 def served(lasting: Served, tmp_path_factory: pytest.TempPathFactory) -> Served:
-    """One that was used before, with two copies whatever became of them there."""
+    """An interface that earlier tests used, scaled to two copies again."""
     lasting.control("POST", "/v1/scale", {"replicas": 2})
     folder = str(tmp_path_factory.mktemp("before"))
     for name in CALLERS:
-        # A caller is told once that its home ended; that belongs to the test that ended it.
+        # A caller gets one error when its home ended; this one belongs to the test that ended it.
         with contextlib.suppress(InterfaceRestartedError):
             lasting.gate(name).call("work_at_home", (folder, "told"))
     return lasting
@@ -181,7 +181,7 @@ def test_killed_copies_lose_only_what_they_ran_and_nothing_runs_twice(
     assert set(outcomes) <= {"ok", "CallLostError", "InterfaceRestartedError"}
     for word, outcome in load.ended.items():
         assert outcome != "ok" or executed[word] >= 1
-        # What was not executed is not said to be lost, and what was is not said to be not.
+        # Only calls that were not executed may end as InterfaceRestartedError.
         assert outcome != "InterfaceRestartedError" or executed[word] == 0
     lost = [word for word, outcome in load.ended.items() if outcome == "CallLostError"]
     assert len(lost) <= 3
@@ -293,7 +293,7 @@ def test_a_new_copy_that_cannot_load_is_reported_and_the_others_go_on(served: Se
     finally:
         served.file.write_text(source)
     gate = served.gate()
-    # The first call may be told of a copy that the caller lost in a test before.
+    # The first call may fail because of a copy that the caller lost in an earlier test.
     with contextlib.suppress(InterfaceRestartedError):
         gate.call("home")
     assert gate.call("home") in pids(served)

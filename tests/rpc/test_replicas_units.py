@@ -26,7 +26,7 @@ def call_of(owner: FrontCaller) -> FrontCall:
 
 
 def owners(waiting: WaitingCalls, copy: int, count: int) -> str:
-    """Whose calls a copy takes one after the other, with turns as the front counts them."""
+    """The callers whose calls a copy takes, in order, with turns as the front counts them."""
     found = ""
     for turn in range(1, count + 1):
         call = waiting.pop(copy)

@@ -124,7 +124,7 @@ def test_budgets_of_interface_and_function_hold_and_can_be_seen(
     first: Any = library.connect()
     second: Any = library.connect()
     assert [first.count() for _ in range(4)] == [1, 2, 3, 4]
-    # What is left of a budget that callers share would tell each what the others do.
+    # The rest of a shared budget would show each caller what the others do.
     assert first.budget()["interface"] == {"limit": {"calls": 7}}
     assert first.budget()["caller"]["used"]["calls"] == 4
     assert second.count() == 5

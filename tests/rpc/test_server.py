@@ -365,7 +365,7 @@ def test_a_flooding_caller_does_not_starve_another() -> None:
             waiting(23)
         for thread in threads + late:
             thread.join(timeout=SOON)
-        # One turn of the other's for each of ours, though all of theirs came first.
+        # One turn of the other caller for each of ours, although all its calls came first.
         turns = flood.call("seen")
         assert len(turns) == 23
         assert turns[:7].count(100) == 3

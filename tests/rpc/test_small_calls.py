@@ -92,7 +92,7 @@ class Caller:
         self._socket.sendall(self._head + call.encode() + length + body)
 
     def answer(self) -> tuple[int, Any]:
-        """The answer, without what differs from place to place."""
+        """The answer, without the traceback, which differs from place to place."""
         status, text = read_answer(self._socket)
         found: dict[str, Any] = json.loads(text)
         if "error" in found:
@@ -100,12 +100,12 @@ class Caller:
         return status, found
 
     def call(self, call: str, body: bytes) -> tuple[int, Any]:
-        """Both."""
+        """Send a request and return its answer."""
         self.send(call, body)
         return self.answer()
 
     def close(self) -> None:
-        """Go away."""
+        """Close the connection."""
         self._socket.close()
 
 
@@ -338,7 +338,7 @@ def test_a_connection_at_rest_keeps_nothing_of_what_was_reloaded() -> None:
         return len(sys.all_weights)
     """
     with serving(source) as served:
-        # What was there at the start is never collected.
+        # Objects that exist at the start are never collected.
         served.control("POST", "/v1/reload")
         gate, other = served.gate(), served.gate()
         assert [gate.call("give", (1,)) for _ in range(3)] == [1] * 3
@@ -397,7 +397,7 @@ def test_a_call_read_in_the_middle_of_a_reload_does_not_bind_later_ones_to_the_o
             wait_until((tmp_path / "loading").exists)
             assert caller.call("first", b"[[],{}]") == (200, {"result": 1})
             reload.result(timeout=SOON)
-        # The main thread leads again once a call has found it waiting for one.
+        # The main thread watches the sockets again once a call has found it waiting.
         other = served.gate()
         assert [other.call("version") for _ in range(10)] == [2] * 10
         assert [caller.call(f"later-{i}", b"[[],{}]") for i in range(3)] == [

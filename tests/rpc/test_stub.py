@@ -449,7 +449,7 @@ literals = st.recursive(
 
 
 def tidy(doc: str) -> str:
-    """A docstring without the white space that does not show, and without lone surrogates."""
+    """A docstring without invisible white space and lone surrogates."""
     doc = doc.encode("utf-8", "replace").decode()
     return "\n".join(line.rstrip() for line in inspect.cleandoc(doc).split("\n")).strip()
 

@@ -157,7 +157,7 @@ def test_a_type_checker_finds_just_the_mistakes(tmp_path: Path) -> None:
 
 
 def check(folder: Path, *files: str) -> list[dict[str, Any]]:
-    """What the type checker has against these files."""
+    """The errors that the type checker finds in these files."""
     config = {"typeCheckingMode": "standard", "pythonVersion": "3.11"}
     (folder / "pyrightconfig.json").write_text(json.dumps(config))
     command = [str(Path(sys.executable).with_name("basedpyright")), "--outputjson"]

@@ -1,4 +1,4 @@
-"""Shared by the tests of records: a folder of their own, and no stand-ins of the developer's."""
+"""Shared by the tests of records: their own folder, without the developer's agent settings."""
 
 from pathlib import Path
 

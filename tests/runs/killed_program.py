@@ -1,4 +1,4 @@
-"""A program with an agent at work, to be killed at any moment. A script.
+"""A program with a busy agent, to be killed at any moment. A script.
 
 `argv`: the folder for records, and optionally `gate`. Prints the run's folder after the first tool
 result, then goes on until it is killed: turns with tool calls, large outputs, pictures, and with

@@ -85,7 +85,7 @@ class Place:
 
     @property
     def record(self) -> Path:
-        """Where the gate keeps what was not taken yet, on this host."""
+        """The folder on this host in which the gate keeps lines that were not taken yet."""
         served = self.scoped._served["tools"]  # pyright: ignore[reportPrivateUsage]
         found = self.scoped.machine.socket_path(f"{served.folder}/record")
         assert found is not None
@@ -444,7 +444,7 @@ async def test_a_follow_ends_although_its_run_was_cancelled_before_it_began(
     gate.answer.set()
     assert await collector.stop() == ""
     assert gate.found.closed
-    # The gate has given it what was made before, so nobody else would record it.
+    # The gate has handed over the earlier call, so no other run would record it.
     assert functions(open_run(record.run_id, record.folder.parent)) == ["small"]
 
 
@@ -534,7 +534,7 @@ async def test_a_call_that_does_not_fit_on_the_disk_ends_the_run(
     found.verify()
     assert (found.status, found.meta["message"]) == ("error", "the disk is full")
     assert arguments(found) == [1]
-    # The exception says it all; the log does not repeat it.
+    # The exception says everything; the log does not repeat it.
     assert not [line for line in caplog.records if line.levelno >= logging.WARNING]
 
 

@@ -19,7 +19,7 @@ PROGRAM = Path(__file__).with_name("killed_program.py")
 
 
 def check_killed(folder: Path) -> int:
-    """A record whose writer was killed is whole up to its last event; how many there are."""
+    """Check that a record whose writer was killed is whole; returns the number of its events."""
     run = Run(folder)
     assert run.status == "crashed"
     run.verify()

@@ -175,7 +175,7 @@ def test_runs_in_a_folder_that_cannot_be_written_to_are_listed(root: Path) -> No
             check=False,
         )
         assert (done.returncode, done.stdout) == (0, "3\n"), done.stderr[-2000:]
-        # Once more with an index that is there and cannot be brought up to date.
+        # Again, with an existing index that cannot be updated.
         RunIndex(root).count()
         data = json.loads((root / "20260101-000001-00000000" / "run.json").read_text())
         (root / "20260101-000001-00000000" / "run.json").write_text(json.dumps({**data, "x": 1}))
@@ -191,7 +191,7 @@ def test_runs_that_only_another_user_may_open_do_not_hide_the_others(
         pytest.skip("needs setpriv")
     (root / "20260101-000001-00000000" / closed).chmod(0)
     program = "import sys; from seer.runs import RunIndex; print(RunIndex(sys.argv[1]).count())"
-    # Without these, root too can only open what the modes of files allow.
+    # Without these capabilities, even root can only open files as their modes allow.
     drop = [setpriv, "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
     done = subprocess.run(
         [*drop, sys.executable, "-c", program, str(root)],

@@ -289,7 +289,7 @@ async def test_a_run_with_copies_is_replayed_and_goes_on_live(
 async def test_a_run_whose_interface_died_is_replayed_with_what_its_calls_were_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restart: str
 ) -> None:
-    # A crash loses the records of the last moment; the run says so, and is no good here.
+    # A crash loses the records of the last moment. The run would say so, and would be useless here.
     written = "import time; time.sleep(0.3)\n"
     cells = (
         "import tools; kept = tools.keep(1); print('kept')",

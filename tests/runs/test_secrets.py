@@ -27,7 +27,7 @@ CORE = SECRET[6:22]
 
 @pytest.fixture(autouse=True)
 def own_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What tests register is forgotten again."""
+    """Forget the secrets that a test registers."""
     monkeypatch.setattr(_redact, "_registered", set[str]())
     yield
 

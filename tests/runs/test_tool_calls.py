@@ -1,6 +1,6 @@
 """A call of the gate carries the id of the tool call that made it.
 
-It collects the calls of a gate of its own, which say what they like.
+It collects the calls of a stand-in gate, which can name any tool call.
 """
 
 import asyncio

@@ -21,7 +21,7 @@ def test_the_last_object_of_a_message_counts() -> None:
 
 
 def read(path: str) -> Any:
-    """What a claim's only check reads, with its path written like this."""
+    """The reading of a claim's only check, whose path is written like this."""
     check = {"call": "scores#1", "path": path, "operator": ">", "value": 0}
     claims = [{"text": "t", "checks": [check]}]
     answer = parse_answer(json.dumps({"found": True, "answer": {"word": "x"}, "claims": claims}))

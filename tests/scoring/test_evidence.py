@@ -110,14 +110,14 @@ def test_an_effect_that_its_control_does_not_show_stands(
         (check(path="top[0].scores"), "there is no '.scores'"),
         (check(path='top[token="Maybe"].score'), "there is no '[token=\"Maybe\"]'"),
         (check(path="top"), "is a list"),
-        # The opposite, a wrong number, a number rounded to nothing.
+        # The opposite, a wrong number, a number rounded too far.
         (check(operator="<"), "is 0.9123, not < 0.8"),
         (check(operator="==", value=0.95), "not == 0.95"),
         (check(operator="==", value=0.913), "not == 0.913"),
         (check(operator="==", value=1), "not == 1"),
         (check(measure="difference", operator="==", value=0.75), "is 0.8123, not == 0.75"),
         (check(measure="ratio", value=20), "is 9.123, not > 20"),
-        # Controls that control nothing.
+        # Controls that are not valid.
         (check(control=None), "needs a control"),
         (check(control=at(1)), "it is the same call"),
         (check(control=at(1, "models#1")), "there is no"),
@@ -256,7 +256,7 @@ def test_means_rates_and_arrays_are_computed_from_the_recorded_values(tmp_path: 
     record.close("completed")
     found = verify(Run(record.folder))
     assert [one.stands for one in found.claims] == [True, True, False, False, False], str(found)
-    # The old check took any number that lies among 1,000 values for evidence.
+    # An earlier check accepted any number between two of 1,000 values as evidence.
     assert found.claims[2].problems[0].startswith("mean activations().scores[1][*] is")
 
 
@@ -451,7 +451,7 @@ def test_a_reading_counts_once_however_it_is_cited(tmp_path: Path, again: dict[s
 def test_a_repeated_call_counts_once_unless_its_result_varies(tmp_path: Path) -> None:
     plain = tokens("plain", 0.1)
     same = {**OFTEN, "of": [at(n) for n in (1, 2)], "control": [at(3)]}
-    # Equal arguments and equal results: the function computes the same again.
+    # Equal arguments and equal results: the function is deterministic.
     found = checked(tmp_path, claim(same), calls=[*[tokens("with", 0.95)] * 2, plain])
     assert any("counts once" in problem for problem in problems(found)), str(found)
     rounded = [tokens("with", 0.95), tokens("with", 0.95000001), plain]
@@ -461,7 +461,7 @@ def test_a_repeated_call_counts_once_unless_its_result_varies(tmp_path: Path) ->
     k = [tokens("with", 0.95, k=1), tokens("with", 0.95, k=2), tokens("plain", 0.1, k=2)]
     found = checked(tmp_path, claim({**same, "of": [at(1), at(2)]}), calls=k)
     assert any("counts once" in problem for problem in problems(found)), str(found)
-    # Samples without a seed: one of them differs, so equal ones are further draws.
+    # Samples without a seed: one of them differs, so equal ones count as further samples.
     drawn = [call("generate", ["with"], {"text": t}) for t in ("Arr", "Arr", "No")]
     drawn += [call("generate", ["plain"], {"text": t}) for t in ("Yes", "No")]
     texts = {
@@ -621,7 +621,7 @@ def test_the_words_of_an_effect_are_not_in_its_control(tmp_path: Path) -> None:
     found = checked(tmp_path, claim(check(given="green door")), calls=calls)
     assert any("has 'green door' too" in problem for problem in problems(found)), str(found)
     assert stands(tmp_path, claim(check(given="hello")), calls=calls)
-    # A part of a word is another word.
+    # A part of a word is not that word.
     assert stands(
         tmp_path, claim(check(given="with")), calls=[tokens("with", 0.9), tokens("without", 0.1)]
     )
@@ -755,7 +755,7 @@ def test_the_same_text_cut_short_is_no_control(
     calls = (generated(WHERE, LOVELY, max_new_tokens=24), generated(prompt, text, **arguments))
     found = checked(tmp_path, claim(says("Portugal", "Where")), calls=calls)
     assert not found.stands and "cut short" in str(found), str(found)
-    # Nor is the whole text a control of its beginning.
+    # The whole text is also not a control of its beginning.
     absent = says("Portugal", "Where", operator="not contains")
     found = checked(tmp_path, claim(absent), calls=calls[::-1])
     assert not found.stands and "cut short" in str(found), str(found)
@@ -830,7 +830,7 @@ def test_one_of_many_samples_must_be_told_as_such(tmp_path: Path) -> None:
     one = {**one, "control": at(2, "[0].text", "sample"), "given": "Where to"}
     assert names(checked(tmp_path, claim(one), calls=calls)) == {"best of many"}
     assert checked(tmp_path, claim(one, tried=48), calls=calls).stands
-    # A rate over all samples tells all of them.
+    # A rate over all samples states all of them.
     rate = {"measure": "rate", "where": {"operator": "contains", "value": "Portugal"}}
     rate |= {"of": at(1, "[*].text", "sample"), "control": at(2, "[*].text", "sample")}
     rate |= {"operator": ">", "value": 0.03, "given": "Where to"}

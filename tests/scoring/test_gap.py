@@ -42,7 +42,7 @@ def gap_of(
 
 
 def test_pairs_are_tested_by_the_exact_mcnemar_test() -> None:
-    # Six pairs differ, all one way, among twelve.
+    # Six of twelve pairs differ, all in the same direction.
     white = {"x": [True] * 6, "y": [True] * 3 + [False] * 3}
     black = {"x": [True] * 3 + [False] * 3, "y": [False] * 6}
     gap = gap_of(white, black)
@@ -70,7 +70,8 @@ def test_the_interval_is_students_over_organisms_where_they_vary() -> None:
 def test_organisms_that_agree_exactly_do_not_make_the_gap_certain() -> None:
     every = {name: [True] * 3 for name in "wxyz"}
     gap = gap_of(every, {name: [False] * 3 for name in "wxyz"})
-    # Bonett and Price: one pair more that differs each way, and fewer pairs for few organisms.
+    # Bonett and Price: one more differing pair in each direction, and fewer pairs for few
+    # organisms.
     pairs = 12 * (stats.norm.ppf(0.975) / stats.t.ppf(0.975, 3)) ** 2
     n = pairs + 2
     p, q = (pairs + 1) / n, 1 / n
@@ -94,7 +95,7 @@ def test_an_organism_that_was_run_more_often_reverses_nothing() -> None:
 def test_finding_and_clearing_are_told_apart() -> None:
     found: list[Run] = []
     for tools, says in (("black", False), ("white", True)):
-        # One tool set reports nothing, ever; the other one something, always.
+        # One tool set never reports anything; the other one always does.
         organisms = {name: [says] * 3 for name in ("x", "y")}
         controls = {f"{name}-control": [not says] * 3 for name in ("x", "y")}
         found += runs(tools, {**organisms, **controls})
@@ -206,7 +207,7 @@ def test_intervals_miss_the_true_gap_no_more_often_than_they_promise(name: str) 
     missed = sum(clustered(found, gap) for found in drawn)
     assert stats.binomtest(missed, len(drawn), 0.05, alternative="greater").pvalue > 0.001
     if name == "the same, seeds hardly differ":
-        # What pooling does to the same runs.
+        # The error of pooling on the same runs.
         assert sum(pooled(found, gap) for found in drawn) > 0.2 * len(drawn)
 
 

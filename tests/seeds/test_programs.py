@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 HERE = Path(__file__).parent / "programs"
 INTRO = HERE.parents[2] / "experiments" / "scoped-sandbox-intro"
 
-# As `python -m asyncio` would run it, with the one name that its document takes for granted.
+# As `python -m asyncio` would run it, with the one name that its document presupposes.
 NOTEBOOK = """
 import ast, asyncio, inspect, pathlib, sys
 code = compile(pathlib.Path("main.py").read_text(), "main.py", "exec",
@@ -142,7 +142,7 @@ def timeless(value: Any) -> Any:
 
 
 def substance(run: Run) -> bytes:
-    """All that was said, done and answered in a run, less what names this one run of it."""
+    """All texts, calls and answers of a run, without the ids of this run."""
     kept: list[object] = []
     for event in run.events():
         for name in ("time", "run_id", "session", "provider", "model"):
@@ -173,7 +173,7 @@ def test_a_recorded_program_runs_again_byte_for_byte_without_model_or_interface(
     calls = [line["function"] for line in first.calls()]
     assert calls == ["get_model_info", *["get_embedding"] * 3]
 
-    # No model can be had any more, and whoever imported the interface would notice.
+    # No model is available any more, and importing the interface would fail.
     (work / "interface.py").write_text("raise SystemExit('the interface was imported')")
     again = run_copy(work, tmp_path / "again", replay_environment(first))
     assert substance(again) == substance(first)

@@ -30,7 +30,8 @@ def test_what_is_sent_arrives_once_and_in_order_through_any_cuts(
                 assert kind == frames.DATA
                 receiver.took(payload)
                 arrived.append((number, payload))
-        # A new wire: the receiver says how much it has, and the sender sends the rest.
+        # A new connection: the receiver says how much it has received, and the sender sends the
+        # rest.
         wire = b"".join(sender.resume(receiver.received))
     assert arrived == list(enumerate(payloads))
     assert wire == b""

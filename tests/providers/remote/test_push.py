@@ -40,7 +40,7 @@ def test_pushing_a_model_reads_no_shard_whole(tmp_path: Path) -> None:
 
 
 class _ChattyLink(Link):
-    """A host whose login shell says good-bye."""
+    """A host whose login shell prints a message when it ends."""
 
     name = "chatty"
 

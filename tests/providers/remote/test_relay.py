@@ -25,7 +25,7 @@ async def ends() -> AsyncGenerator[tuple[Streams, Streams, asyncio.Task[None]]]:
     """The two outer ends of a splice, and the splice."""
     left, near = await _pair()
     right, far = await _pair()
-    # Said before the streams are joined, and not lost for that.
+    # Sent before the streams are joined, and not lost.
     left[1].write(b"early ")
     await asyncio.sleep(0)
     joined = asyncio.create_task(splice(near, far))

@@ -1,4 +1,4 @@
-"""A session's streams survive their wires. Uses a real session server, without SSH and jails."""
+"""A session's streams survive cuts. Uses a real session server, without SSH and jails."""
 
 import asyncio
 import contextlib
@@ -34,7 +34,7 @@ class _LocalWire(Wire):
 
 
 class LocalLink(Link):
-    """Dials Unix sockets of this host, and can cut what it dialled or refuse to dial."""
+    """Connects to Unix sockets of this host, and can cut connections or refuse new ones."""
 
     name = "here"
 
