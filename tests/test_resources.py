@@ -145,7 +145,7 @@ print(time.monotonic() - begin)
         said, *seconds = done.stdout.splitlines() or [""]
         assert said == "completed it is 42", done.stdout + done.stderr
         taken.append(float(seconds[0]))
-    # Waiting for descriptors that nobody frees once made it thirty times as long.
+    # It once took thirty times as long, because it waited for descriptors that were never freed.
     assert taken[1] < 10 * taken[0], taken
 
 

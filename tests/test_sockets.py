@@ -1,6 +1,6 @@
-"""No connection is lost when a wait for it is cancelled, at whatever moment, and no file of others.
+"""No connection, and no file of others, is lost when a wait is cancelled at any moment.
 
-The moments lie within an event loop's steps, where only this module's functions can be driven.
+The moments are within an event loop's steps, where only this module's functions can be driven.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ def listening() -> socket.socket:
 def nothing_unclosed() -> Generator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        gc.collect()  # what other tests left
+        gc.collect()  # leftovers of other tests
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         yield

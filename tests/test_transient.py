@@ -90,7 +90,7 @@ def test_a_session_folder_of_a_live_process_is_not_swept(
     assert folders(root) == []
 
 
-# Names that a list of lines would tear apart, and take a stranger's folder along.
+# Names with line breaks: a list of lines would split them, and remove a stranger's folder too.
 @full
 @pytest.mark.parametrize("name", ["plain", "line\nbreak", "space "])
 def test_all_is_gone_soon_after_the_process_was_killed(tmp_path: Path, name: str) -> None:

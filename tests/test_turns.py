@@ -13,7 +13,7 @@ PATIENCE = 30.0
 
 
 class _Worker:
-    """A thread that waits for a turn, and holds it until it is told to end it."""
+    """A thread that waits for a turn, and holds it until the test ends it."""
 
     def __init__(self, folder: Path, *, alone: bool) -> None:
         self.has_turn = threading.Event()

@@ -1,4 +1,4 @@
-"""Waiting for what sends no event: looked at often, bounded, and without keeping a core busy."""
+"""Wait for things that send no event: frequent checks, a time limit, and no busy core."""
 
 import asyncio
 import select
@@ -10,7 +10,7 @@ BETWEEN = 0.01
 
 
 def wait_until(condition: Callable[[], object], what: str, *, within: float = 30.0) -> None:
-    """Look until it is true; fail, saying what did not happen, when that takes too long."""
+    """Wait until it is true; fail after a time limit, with the words for what did not happen."""
     end = time.monotonic() + within
     while not condition():
         assert time.monotonic() < end, f"{what}: not within {within:g} s"

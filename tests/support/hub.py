@@ -122,7 +122,7 @@ class LoopbackHub:
         return self._repos.get(repo_id)
 
     def started(self, file: str) -> tuple[int | None, bool]:
-        """Note a download; where to cut it, and whether to damage it."""
+        """Note a download; returns where to cut it, and whether to damage it."""
         with self._lock:
             self.downloads[file] += 1
             cuts = self._faults.cuts.get(file, [])
@@ -142,7 +142,7 @@ class _Server(ThreadingHTTPServer):
         self.hub = hub
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Stay silent: clients that break off are part of the tests."""
+        """Log nothing: clients that disconnect are part of the tests."""
 
 
 class _Handler(BaseHTTPRequestHandler):

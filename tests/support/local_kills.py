@@ -1,7 +1,7 @@
 """Kill the processes of local machines, one by one and together, and look for what is left.
 
-Everything a round starts lives in folders of its own (`XDG_STATE_HOME`, `XDG_CACHE_HOME`), so what
-is left of it can be told from everything else on the computer. Linux only.
+Everything a round starts lives in folders of its own (`XDG_STATE_HOME`, `XDG_CACHE_HOME`), so its
+leftovers can be distinguished from everything else on the computer. Linux only.
 """
 
 import asyncio
@@ -90,8 +90,8 @@ async def kill_and_look(
         ground: The round's folders.
         scene: Which of `SCENES`.
         backend: The jail.
-        moment: Seconds after the controller's start at which to kill it, whatever has been
-            started by then; None waits until the machine runs, and plays the scene in full.
+        moment: Seconds after the controller's start at which to kill it, at any stage of its start;
+        None waits until the machine runs, and plays the scene in full.
 
     Returns:
         How the machine ended, as the record says.
@@ -169,8 +169,8 @@ async def _look(ground: Ground) -> str:
         if time.monotonic() > deadline:
             raise AssertionError("left over:\n" + "\n".join(left))
         if all(_is_stopped(pid) for pid in _marked(ground)):
-            # Nobody is left to clean up, so the next use of Seer has to. A reaper stops processes
-            # before it kills them, and may be killed in between.
+            # No process is left to clean up, so the next use of Seer has to. A reaper stops
+            # processes before it kills them, and may be killed in between.
             await _sweep(ground)
         await asyncio.sleep(0.02)
     record = ground.root / "state" / "seer" / "ended.jsonl"

@@ -216,7 +216,7 @@ class RayCluster:
                 child.stdin.close()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(_END_PATIENCE)
-            # All of Ray's processes are in the group of the child, also those it has lost.
+            # All of Ray's processes are in the child's process group, even orphans.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
             child.wait()

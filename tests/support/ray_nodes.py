@@ -107,7 +107,7 @@ def _is_ray(pid: int) -> bool:
 
 def main() -> None:
     """Start the nodes, say so, and obey."""
-    # What Ray prints is for the log; the answers have a stream of their own.
+    # Ray's output goes to the log; the answers have their own stream.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     nodes = Nodes(json.loads(sys.argv[1]))

@@ -4,8 +4,8 @@
         options = server.options()          # for provider="ssh"
         server.cut()                        # every connection breaks, as with a pulled cable
 
-Who logs in is this process's user or, where that is root and one asks for it, an ordinary user who
-exists for this server only. Connections go through a small forwarder, so that they can be broken,
+The login is this process's user or, if that is root and `ordinary` is set, an ordinary user that
+exists only for this server. Connections go through a small forwarder, so that they can be broken,
 or held up, without the server's knowledge.
 """
 
@@ -29,7 +29,8 @@ from tests.support.ports import reserve_port
 
 _SSHD = "/usr/sbin/sshd"
 _ALIAS = "testhost"
-# An id of this process alone: tests in other workers use up what the kernel counts per user.
+# An id for this process alone: tests in other workers use up resources that the kernel counts per
+# user.
 _USER, _UID = "seer-tester", 50_000 + os.getpid() % 9_000
 _PATIENCE = 60.0
 
@@ -208,7 +209,7 @@ class SshServer:
         self._forwarder.blocked.set()
 
     def unblock(self) -> None:
-        """Let everything through again. What was held up is lost with its connection."""
+        """Let everything through again. Data that was held up is lost with its connection."""
         assert self._forwarder is not None, "the server is not started"
         self._forwarder.blocked.clear()
         self._forwarder.cut()

@@ -1,7 +1,8 @@
 """Turns of tests that run in several workers: many at a time, or one alone.
 
 Jails that root starts have users of their own. Jails that an ordinary user starts share that user,
-so a test that uses up what the kernel counts per user makes jails of other workers' tests fail.
+so a test that uses up resources that the kernel counts per user makes jails of other workers' tests
+fail.
 """
 
 import contextlib
@@ -16,10 +17,10 @@ def turn(folder: Path, *, alone: bool) -> Generator[None]:
     """Wait for a turn, and hold it.
 
     Args:
-        folder: Where the files of the locks are, the same for all who take turns.
+        folder: The folder of the lock files, the same for all workers.
         alone: Wait until no other turn is held, and let no other begin.
     """
-    # Whoever waits for a turn alone holds the gate, so that no new turns keep it waiting.
+    # A test that waits to run alone holds the gate, so that no new turns delay it.
     with contextlib.ExitStack() as held:
         with _locked(folder / "gate", fcntl.LOCK_EX):
             kind = fcntl.LOCK_EX if alone else fcntl.LOCK_SH

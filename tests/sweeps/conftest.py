@@ -45,7 +45,7 @@ report(score=float((cell.seed + len(cell.agent or "")) % 2), seed=cell.seed)
 
 @pytest.fixture
 def program(tmp_path: Path) -> Path:
-    """An experiment whose tool sets say how it goes."""
+    """An experiment whose tool sets decide its outcome."""
     folder = tmp_path / "experiment"
     folder.mkdir()
     (folder / "main.py").write_text(PROGRAM)
@@ -62,8 +62,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Generator[RayCluster]:
             patch.delenv("XDG_CACHE_HOME")
             for name, value in running.environment.items():
                 patch.setenv(name, value)
-            # Not before: Ray reads how to prove itself when it is imported. One connection for
-            # all: a sweep that makes its own has to wait for new workers.
+            # Not earlier, because Ray reads its token when it is imported. All sweeps share one
+            # connection: a sweep with its own has to wait for new workers.
             ray: Any = importlib.import_module("ray")
             ray.init(running.address, log_to_driver=False, logging_level="ERROR")
             try:
@@ -77,7 +77,7 @@ _ON_RAY = pytest.param("ray", marks=pytest.mark.xdist_group("ray"))
 
 @pytest.fixture(params=["here", _ON_RAY])
 def executor(request: pytest.FixtureRequest) -> Executor:
-    """Wherever cells can run."""
+    """Each executor of cells."""
     if request.param == "here":
         return Local()
     request.getfixturevalue("cluster")

@@ -74,7 +74,7 @@ def test_what_has_no_business_in_a_folder_is_refused(
         member.linkname = "/etc/passwd"
         archive.addfile(member)
     if name.startswith("/"):
-        # An absolute path is taken for one below the target, where it does no harm.
+        # An absolute path is treated as one below the target, where it does no harm.
         _archive.unpack(tmp_path / "bad.tar", target)
         assert (target / "tmp" / "outside").exists()
         return

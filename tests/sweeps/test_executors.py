@@ -1,4 +1,4 @@
-"""What holds on every executor of a sweep, and what a Ray cluster can do to cells."""
+"""The behaviour of every executor of a sweep, and what a Ray cluster can do to cells."""
 
 import asyncio
 import contextlib
@@ -74,7 +74,7 @@ print(json.dumps({
 
 
 def began(program: Path) -> list[str]:
-    """The cells that began, as often as they did."""
+    """The ids of cells that began, one for each time."""
     return (program.parent / "began.txt").read_text().split()
 
 
@@ -87,7 +87,7 @@ def until(condition: Callable[[], object], seconds: float = 90) -> None:
 
 
 def gates(program: Path) -> list[int]:
-    """The processes that wait at the gate, or did."""
+    """The processes that have reached the gate."""
     return [int(gate.name.partition("-")[2]) for gate in program.parent.glob("gate-*")]
 
 
@@ -180,7 +180,7 @@ def test_a_killed_sweep_goes_on_and_runs_nothing_twice_that_was_done(
     runs = began(program)
     assert all(runs.count(cell_id) == 1 for cell_id in done_before)
     lost = {int(a.where.rpartition(":")[2]) for a in sweep.attempts if a.outcome == "lost"}
-    assert lost == set(left)  # where each was is known, although nobody told its end
+    assert lost == set(left)  # the journal has each one's node, although no end was reported
 
 
 def test_concurrency_changes_while_it_runs(

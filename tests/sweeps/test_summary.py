@@ -57,7 +57,7 @@ def test_intervals_of_other_scores_are_the_bootstraps(tmp_path: Path) -> None:
     (gain,) = found.differences
     assert (gain.better, gain.worse, gain.pairs) == ("b", "a", 8)
     assert gain.mean == pytest.approx(0.2)
-    assert second.low < first.high  # unpaired, the two could not be told apart
+    assert second.low < first.high  # without pairs, the difference would not be significant
 
 
 def test_differences_over_several_models_take_the_model_as_the_unit(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A page in a real browser, and what goes wrong on it."""
+"""A page in a real browser, and the errors on it."""
 
 import json
 import shutil
@@ -25,7 +25,7 @@ expect.set_options(timeout=PATIENCE)
 
 
 class Watched:
-    """A page with what went wrong on it."""
+    """A page, and the errors on it."""
 
     def __init__(self, browser: Browser, **options: Any) -> None:
         self.context = browser.new_context(**options)
@@ -52,7 +52,7 @@ def named(folder: Path, name: str) -> str:
 
 @contextmanager
 def viewing(page: Page, folder: Path, *, allow_control: bool = False) -> Generator[Viewer]:
-    """A viewer that goes after the page has been left, which would else ask in vain."""
+    """A viewer that ends after the page was left, so that the page sends no requests in vain."""
     with Viewer(folder, allow_control=allow_control) as viewer:
         yield viewer
         page.goto("about:blank")

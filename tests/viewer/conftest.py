@@ -1,4 +1,4 @@
-"""Shared by the tests of the viewer: a folder of runs, a viewer over it, a way to ask it."""
+"""Shared by the tests of the viewer: a folder of runs, a viewer over it, and requests to it."""
 
 import json
 import urllib.error
@@ -33,7 +33,7 @@ class Answer:
 
 @dataclass
 class Client:
-    """Asks a viewer, with its token unless told otherwise."""
+    """Sends requests to a viewer, by default with its token."""
 
     viewer: Viewer
 
@@ -79,7 +79,7 @@ def client(root: Path) -> Generator[Client]:
 
 @pytest.fixture(scope="module")
 def browser() -> "Generator[Browser]":
-    """One browser for the tests of a file, because it runs a loop that others would meet."""
+    """One browser for the tests of a file, because its event loop would disturb other tests."""
     from playwright.sync_api import sync_playwright
 
     from tests.viewer.browsing import CHROMIUM, FLAGS
@@ -92,7 +92,7 @@ def browser() -> "Generator[Browser]":
 
 @pytest.fixture
 def watched(browser: "Browser") -> "Generator[Watched]":
-    """A page of usual size; no error on it is forgiven."""
+    """A page of usual size; any error on it fails the test."""
     from tests.viewer.browsing import Watched
 
     found = Watched(browser, viewport={"width": 1280, "height": 800}, accept_downloads=True)

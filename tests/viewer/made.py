@@ -1,4 +1,4 @@
-"""Records of runs, made without an agent: a realistic one, large ones, hostile ones."""
+"""Records of runs, made without an agent: realistic, large and hostile ones."""
 
 import base64
 import io

@@ -1,4 +1,4 @@
-"""Claims of a final report stand on the page with what `seer verify` says about them."""
+"""The page shows the claims of a final report with the verdicts of `seer verify`."""
 
 import json
 from pathlib import Path

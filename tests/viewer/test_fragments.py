@@ -1,4 +1,4 @@
-"""Text that agents wrote comes out as elements from a short list, and says what it said."""
+"""Text that agents wrote becomes elements from a short list, without losing content."""
 
 import importlib
 import json

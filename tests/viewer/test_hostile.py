@@ -10,7 +10,7 @@ from tests.viewer.made import hostile, study
 
 pytestmark = MARKS
 
-# Each tells of its success by a title, a variable or a request.
+# Each reports its success by a title, a variable or a request.
 PAYLOADS = [
     "<script>window.pwned=1</script>",
     "<img src=x onerror=window.pwned=1>",
@@ -116,4 +116,4 @@ def test_the_page_refuses_markup_even_where_its_own_code_would_fail(
         go(watched.page, viewer)
         caught = watched.page.evaluate(TRY_MARKUP)
     assert caught == "TypeError"
-    watched.errors.clear()  # the browser tells of the refusal, as it should
+    watched.errors.clear()  # the browser reports the refusal, as it should

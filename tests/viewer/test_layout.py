@@ -1,4 +1,4 @@
-"""Where things stand on the page: rows below each other, labels whole, the end in view."""
+"""The layout of the page: rows below each other, labels whole, the end in view."""
 
 import json
 from pathlib import Path
@@ -77,7 +77,7 @@ def test_the_report_of_a_followed_run_is_in_view_when_the_run_ends(
         expect(page.locator(".claim", has_text="claim 8")).to_be_in_viewport()
         page.wait_for_function(AT_END)
         expect(page.locator("form.message")).to_have_count(0)
-        # A person who reads on in a run that has ended is left where they are.
+        # The page does not scroll for a person who keeps reading after the run has ended.
         page.locator(".transcript-scroll").evaluate("box => { box.scrollTop -= 300 }")
         page.wait_for_function(f"() => !({AT_END})()")
         page.locator(".transcript-scroll").evaluate("box => { box.scrollTop += 280 }")

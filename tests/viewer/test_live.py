@@ -132,7 +132,7 @@ def test_a_person_approves_and_denies_calls_on_the_page(watched: Watched, tmp_pa
             page.keyboard.press("Enter")
             page.fill(".message textarea", "and then stop")
             page.keyboard.press("Enter")
-            # The script has no reply left after which it could get a message.
+            # The script has no further reply after which it could get a message.
             expect(page.locator(".toast")).to_contain_text("a script gets messages only after")
             # The browser also reports the refusal, status 409, as an error.
             assert len(watched.errors) == 1 and "409" in watched.errors.pop()

@@ -157,7 +157,7 @@ def test_calls_of_the_gate_stand_at_the_tool_call_that_the_record_names(
     made = Made(tmp_path, name="two at once")
     for name in ("first", "second"):
         made.add(ToolCall(id=name, name=name, server="s", arguments={}))
-    # By its time it could be either one's.
+    # By its time, it could belong to either tool call.
     made.call("probe", {}, 1, before=-0.3, run=0.01, tool_call="first")
     # The user's own script made this one.
     made.call("probe", {}, 2, before=-0.3, run=0.01, tool_call="")

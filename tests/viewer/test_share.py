@@ -36,7 +36,7 @@ def embedded(path: Path) -> dict[str, Any]:
 
 
 def everything(path: Path) -> str:
-    """All text of a shared file, with what is in base64 laid open."""
+    """All text of a shared file, with base64 decoded."""
     data = embedded(path)
     blobs = [base64.b64decode(blob).decode("utf-8", "replace") for blob in data["blobs"].values()]
     return json.dumps(data) + "\n".join(blobs)
@@ -161,7 +161,7 @@ def test_a_notebook_of_another_form_is_shared_and_one_that_is_too_deep_is_refuse
     assert [bool(cell) for cell in shown] == [False, False, False, True]
     path = share(made.folder, tmp_path / "run.html")
     assert len(embedded(path)["notebook"]["cells"]) == 4
-    # Whether it can be read and not shared, or not read, depends on the version of Python.
+    # Depending on the version of Python, it can be read but not shared, or not even read.
     deep = "[" * 2000 + "]" * 2000
     (made.folder / "artifacts" / "notebook.ipynb").write_text(f'{{"cells": {deep}}}')
     with pytest.raises(RecordError, match="nested too deeply|maximum recursion depth"):

@@ -1,4 +1,4 @@
-"""Containers of this host, as a vendor's cloud would give them: what the loopback clouds rent out.
+"""Containers on this host that stand in for a vendor's; the loopback clouds rent them out.
 
 A container has a root of its own made of layers (so that an image can be built and a snapshot
 taken), its own process table, an optional network of its own, and ends with the process that

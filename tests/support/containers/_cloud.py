@@ -1,4 +1,4 @@
-"""A vendor's cloud on loopback: a thread of its own with a loop, a folder, and an end."""
+"""A vendor's cloud on loopback: a thread with an event loop, and a folder."""
 
 import asyncio
 import shutil
@@ -20,12 +20,12 @@ _PATIENCE = 60.0
 
 
 class LoopbackCloud(ABC):
-    """Runs while it is entered, in a thread of its own; ends with everything in it."""
+    """Runs in its own thread while it is entered; everything in it ends with it."""
 
     vendor: str
 
     def __init__(self) -> None:
-        """Describe it; nothing starts before it is entered."""
+        """Set it up; nothing starts before it is entered."""
         self.folder = Path()
         """Where it keeps everything."""
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -1,4 +1,4 @@
-"""Give up what vendors' containers do not have, then become a program. A script.
+"""Give up the rights that vendors' containers lack, then become a program. A script.
 
 Run as `python -I -S _confine.py PROGRAM ARGUMENT...`, or imported by the container's first process.
 Afterwards root has the capabilities that container engines give by default: no mounts, no
@@ -30,7 +30,7 @@ def confine() -> None:
         if libc.prctl(*words) != 0:
             raise OSError(ctypes.get_errno(), "prctl")
 
-    # Loaded while there are still the rights to do so without giving up set-user-id programs.
+    # Loaded while this process still may do so without giving up set-user-id programs.
     program = b"".join(struct.pack("<HBBI", *item) for item in _filter())
     code = ctypes.create_string_buffer(program, len(program))
     head = (len(program) // 8).to_bytes(8, sys.byteorder)

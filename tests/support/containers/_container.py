@@ -34,7 +34,7 @@ def supported() -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class ContainerSpec:
-    """What to run, and in which root."""
+    """The command to run, and its root."""
 
     image: Layer
     argv: Sequence[str]
@@ -51,7 +51,7 @@ class ContainerSpec:
 
 
 async def bare_image(store: LayerStore, *, folder: Path) -> Layer:
-    """A layer with a working interpreter, the least that an image has; `folder` is for its use."""
+    """A layer with a working interpreter, as every image has; it may use `folder`."""
     made = store.new(store.base)
     spec = ContainerSpec(image=store.base, argv=["ldconfig"], confined=False)
     container = await Container.start(spec, folder=folder, changes=made)
@@ -68,8 +68,8 @@ class Running:
         self.process = process
 
     async def kill(self) -> None:
-        """Kill it. What it started itself is the container's business."""
-        # What enters a container waits outside for the program, which is its only child.
+        """Kill it. Processes that it started end with the container."""
+        # The process that enters a container waits outside for the program, its only child.
         for child in _children(self.process.pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, 9)
@@ -160,7 +160,7 @@ class Container:
             os.close(alive)
             os.close(tells)
         try:
-            # Before it has its orders, because it may be over as soon as it has them.
+            # Before it gets its orders, because it may end as soon as it has them.
             pid = await _only_child(process)
             if process.stdin is not None:
                 process.stdin.write(json.dumps(orders).encode())
@@ -190,7 +190,7 @@ class Container:
 
     @property
     def stderr(self) -> asyncio.StreamReader:
-        """What its first program prints to standard error."""
+        """The standard error of its first program."""
         assert self._process.stderr is not None
         return self._process.stderr
 
@@ -217,7 +217,7 @@ class Container:
         return Running(process)
 
     async def end(self) -> None:
-        """End everything in it; what it wrote stays in its layer."""
+        """End everything in it; its files stay in its layer."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, 9)
         await asyncio.shield(self.ended)

@@ -2,10 +2,10 @@
 
 Runs under a bare interpreter (standard library only), already in namespaces of its own. Reads its
 orders as JSON from standard input; descriptor 3 is a pipe whose other end the starter holds: when
-that closes, the container ends. Descriptor 4 is told "ready" once the command runs.
+that end closes, the container ends. Descriptor 4 is told "ready" once the command runs.
 """
 
-# pathlib would be most of what this process imports.
+# pathlib would be most of this process's imports.
 # ruff: noqa: PTH102, PTH103, PTH112, PTH120, PTH123, PTH211
 import ctypes
 import json
@@ -39,7 +39,7 @@ def _bind(source: str, target: str, *, read_only: bool = False) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if os.path.isdir(source):
         os.makedirs(target, exist_ok=True)
-    # Without what is mounted below: a container must not see this host's control groups.
+    # Without the mounts below: a container must not see this host's control groups.
     if libc.mount(source.encode(), target.encode(), None, 4096, None) != 0:
         raise OSError(ctypes.get_errno(), f"bind {source}", target)
     if read_only and libc.mount(None, target.encode(), None, 4096 | 32 | 1, None) != 0:
@@ -56,7 +56,7 @@ class Tree(TypedDict):
 
 
 class Orders(TypedDict):
-    """What the starter wants."""
+    """The starter's orders."""
 
     root: str
     trees: list[Tree]
@@ -124,7 +124,7 @@ def main() -> None:
 
 
 def _ignore(number: int, frame: object) -> None:
-    # A handler of some kind must be there, or no byte is written to the wake-up pipe.
+    # Without any handler, no byte is written to the wake-up pipe.
     del number, frame
 
 

@@ -52,7 +52,7 @@ class Layer:
 
 
 class LayerStore:
-    """A folder of layers, the lowest of which stands for a bare image with Python in it."""
+    """A folder of layers; the lowest is like a bare image with Python."""
 
     def __init__(self, folder: Path) -> None:
         """Keep layers under `folder`, which is made."""
@@ -68,7 +68,7 @@ class LayerStore:
         return made
 
     def copy(self, changes: Layer) -> Layer:
-        """A copy of a layer, so that the original may go on changing. Keeps deletions."""
+        """A copy of a layer, so that the original may change further. Keeps deletions."""
         made = Layer(
             f"layer-{secrets.token_hex(8)}", self.folder / secrets.token_hex(8), changes.below
         )
@@ -103,7 +103,7 @@ class LayerStore:
         for tree in TREES:
             (base.folder / tree).mkdir(exist_ok=True)
         _offer_packages(base)
-        # The interpreter lies elsewhere than where it was built for, and so does its library.
+        # The interpreter and its library are not in the folder for which they were built.
         libraries = base.folder / "etc" / "ld.so.conf.d"
         libraries.mkdir(exist_ok=True)
         (libraries / "00-python.conf").write_text("/opt/python/lib\n")
@@ -111,7 +111,7 @@ class LayerStore:
 
 
 def _offer_packages(base: Layer) -> None:
-    """Let what is installed on this host be what can be installed in images, without a network."""
+    """Let images install, without a network, the packages that this host has installed."""
     known = base.folder / "usr" / "local" / "share" / "packages"
     known.parent.mkdir(parents=True, exist_ok=True)
     try:

@@ -1,4 +1,4 @@
-"""What an attempt to break out is, and how to make calls that Python does not wrap."""
+"""Attempts to break out, and system calls that Python does not wrap."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Group = Literal["files", "processes", "network", "kernel", "resources", "session
 
 
 class Facts(TypedDict):
-    """What was planted on the host for the attempts to find, and what the jail was given.
+    """The attempts' targets, planted on the host, and the jail's own mounts and limits.
 
-    Every planted thing is open to the jail's user as far as file permissions go, so that it is the
-    jail that stops an attempt.
+    Every planted thing is open to the jail's user as far as file permissions go, so that only the
+    jail can stop an attempt.
     """
 
     canary: str
@@ -126,7 +126,7 @@ class _Libc:
 
 _libc = _Libc()
 
-# (x86_64, aarch64); kept apart from the filter's own tables, so that a wrong number there shows.
+# (x86_64, aarch64); separate from the filter's own tables, so that a wrong number there shows.
 _NUMBERS: dict[str, tuple[int, int | None]] = {
     "accept4": (288, 242),
     "acct": (163, 89),

@@ -1,4 +1,4 @@
-"""Plant on the host what the attempts look for, and see afterwards whether it was touched."""
+"""Plant the attempts' targets on the host, and check afterwards whether they were touched."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SLEEPER = "import signal, sys; sys.stdout.write('r'); sys.stdout.flush(); signa
 
 
 class Targets:
-    """What was planted. `facts` goes into the jail; `damage` is what came of it."""
+    """The planted targets. `facts` goes into the jail; `damage` checks them afterwards."""
 
     def __init__(self, facts: Facts, folder: Path, process: subprocess.Popen[bytes]) -> None:
         self.facts = facts
@@ -195,7 +195,7 @@ def _listeners(folder: Path, canary: str) -> list[socket.socket]:
 
 
 def _port(listeners: list[socket.socket], family: int, kind: int) -> int:
-    """The port of the first such socket; one that nobody uses where there is none."""
+    """The port of the first such socket, or an unused port if there is none."""
     for listener in listeners:
         if (listener.family, listener.type) == (family, kind):
             return listener.getsockname()[1]

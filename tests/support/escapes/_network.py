@@ -65,7 +65,7 @@ def reach_metadata(facts: Facts) -> str | None:
 def send_datagram(facts: Facts) -> str | None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         sender.sendto(facts["canary"].encode(), ("127.0.0.1", facts["udp"]))
-    return None  # Whether it arrived is seen on the host.
+    return None  # The host checks whether it arrived.
 
 
 @attempt("network", "Reach a name server")

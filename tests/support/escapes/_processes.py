@@ -144,7 +144,7 @@ def renice_process(facts: Facts) -> str | None:
 
 @attempt("processes", "Slow all processes of this user down")
 def renice_user(facts: Facts) -> str | None:
-    # In a jail with process numbers of its own only the jail is slowed; the host tells.
+    # In a jail with its own process numbers, only the jail is slowed; the host checks this.
     os.setpriority(os.PRIO_USER, os.getuid(), 5)
     return None
 
@@ -204,4 +204,4 @@ def signal_by_pipe(facts: Facts) -> str | None:
     fcntl.fcntl(reader, fcntl.F_SETOWN, facts["pid"])
     fcntl.fcntl(reader, fcntl.F_SETFL, os.O_NONBLOCK | os.O_ASYNC)
     os.write(writer, b"x")
-    return None  # Whether the signal came is seen on the host: it would have ended the process.
+    return None  # The host checks whether the signal arrived: it would have ended the process.

@@ -1,4 +1,4 @@
-"""Attempts to use the host up. Those marked `machine` are stopped by what runs the jail."""
+"""Attempts to use up the host. The process that runs the jail stops those marked `machine`."""
 
 # Which call is made is the point here, so it is spelled out.
 # ruff: noqa: PTH108
@@ -93,7 +93,8 @@ def memory_bomb(facts: Facts) -> str | None:
     block = mmap.mmap(-1, size)
     for offset in range(0, size, mmap.PAGESIZE):
         block[offset] = 1
-    # The watchdog looks a few times a second; what it misses for this long it would never see.
+    # The watchdog looks a few times a second; memory that it misses for this long it would never
+    # see.
     time.sleep(5)
     return f"{size} bytes"
 

@@ -1,4 +1,4 @@
-"""Attempts against what a session adds to its jail: libraries, the gate, the kernel's messages.
+"""Attempts against the parts that a session adds to its jail: libraries, gate, kernel messages.
 
 They need a session with a served interface, so jails alone are not tried with them.
 """
@@ -86,7 +86,7 @@ def send_object(facts: Facts) -> str | None:
 def use_control(facts: Facts) -> str | None:
     for request in _CONTROL:
         status, answer = ask(request, b"{}")
-        # What is left of a caller's own budget is for it to know; it is not for it to change.
+        # A caller may read the rest of its own budget, but not change it.
         if status == 200:
             return f"{request}: {answer[:100]!r}"
     return None

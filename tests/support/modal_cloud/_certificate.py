@@ -23,12 +23,12 @@ def _files() -> tuple[str, str]:
 
 
 def certificate() -> str:
-    """The certificate, for whoever wants to trust it."""
+    """The certificate, for clients that should trust it."""
     return _files()[1]
 
 
 def server_context() -> ssl.SSLContext:
-    """For a server that shows it."""
+    """For a server that presents it."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "both.pem")

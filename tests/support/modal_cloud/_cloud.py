@@ -52,13 +52,13 @@ class ModalCloud(LoopbackCloud):
             Sandbox(SandboxConfig(provider="modal", gpu=None)).start()
 
     Its sandboxes are containers of this host, so it needs root. It listens on 127.0.0.1 only and
-    lets in one token, made anew each time.
+    accepts one token, which is new each time.
     """
 
     vendor = "Modal"
 
     def __init__(self) -> None:
-        """Describe it; nothing starts before it is entered."""
+        """Set it up; nothing starts before it is entered."""
         super().__init__()
         self.faults = Faults()
         self._tokens = Tokens()
@@ -106,7 +106,7 @@ class ModalCloud(LoopbackCloud):
         return self._running.images.builds_started
 
     def definition(self, sandbox_id: str) -> api_pb2.Sandbox:
-        """What a sandbox was created with."""
+        """The arguments with which a sandbox was created."""
         return self.call(lambda: self._running.sandboxes.get(sandbox_id).definition)
 
     def tags(self, sandbox_id: str) -> dict[str, str]:

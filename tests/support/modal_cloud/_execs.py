@@ -39,7 +39,7 @@ class Output:
                 self._change.notify_all()
 
     async def read(self, offset: int) -> bytes:
-        """What comes at `offset`; empty at the end.
+        """The bytes at `offset`; empty at the end.
 
         Raises:
             GRPCError: That is too long ago.
@@ -96,7 +96,7 @@ class Exec:
         await asyncio.gather(*fills)
 
     async def write(self, offset: int, data: bytes, *, eof: bool) -> None:
-        """Feed its standard input; what had arrived before is not fed again.
+        """Feed its standard input; bytes that had already arrived are not fed again.
 
         Raises:
             GRPCError: There is a gap before `offset`, or it reads no more.

@@ -89,7 +89,7 @@ class Images:
         return made
 
     def add_snapshot(self, changes: Layer, like: Image) -> Image:
-        """An image of what a container has become."""
+        """An image of a container's current files."""
         made = Image(new_id("im"), [f"# a snapshot of {like.id}"], env=dict(like.env))
         made.layer, made.workdir = self._store.copy(changes), like.workdir
         made.result = api_pb2.GenericResult(status=_SUCCESS)
@@ -153,7 +153,7 @@ class Images:
         return changes
 
     def _copy(self, below: Layer, rest: str, recipe: api_pb2.Image) -> Layer:
-        """Copy a recipe's own context files; other sources are not there."""
+        """Copy a recipe's own context files; other sources do not exist."""
         source, _, target = rest.strip().partition(" ")
         for file in recipe.context_files:
             if file.filename == source:

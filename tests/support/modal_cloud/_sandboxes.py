@@ -233,6 +233,6 @@ class Sandboxes:
 
 
 async def _drain(stream: asyncio.StreamReader) -> None:
-    # What a first program prints would stop it once a pipe is full.
+    # Otherwise the first program would block once its output fills a pipe.
     while await stream.read(65536):
         pass

@@ -1,4 +1,4 @@
-"""What the cloud knows: its account, apps, secrets, volumes, and the faults that a test wants."""
+"""The cloud's state: its account, apps, secrets, volumes, and the faults that a test sets."""
 
 import secrets
 import string
@@ -78,7 +78,7 @@ class Shelf:
 
 @dataclass
 class Account:
-    """The one account of the cloud, and all it owns but images and sandboxes."""
+    """The one account of the cloud, and everything it owns except images and sandboxes."""
 
     folder: Path
     token_id: str = field(default_factory=lambda: new_id("ak"))

@@ -25,5 +25,5 @@ class Tokens:
         return token
 
     def subject(self, token: str) -> str | None:
-        """For whom a token was issued; None if it was not."""
+        """The subject for which a token was issued; None for an unknown token."""
         return self._issued.get(token)

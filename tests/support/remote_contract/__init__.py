@@ -1,4 +1,4 @@
-"""What every provider of machines elsewhere must do, beyond the contract of all providers.
+"""The checks for every provider of remote machines, beyond the contract of all providers.
 
     contract = RemoteContract("ssh", options=server.options(), cut=server.cut)
 

@@ -1,4 +1,4 @@
-"""A connection that breaks, and is there again a moment later, costs nothing but that moment."""
+"""A connection that breaks and comes back a moment later costs only that moment."""
 
 import hashlib
 import logging

@@ -1,4 +1,4 @@
-"""What a machine elsewhere is made of, and where that comes from."""
+"""The parts of a remote machine, and where they come from."""
 
 import os
 from pathlib import Path

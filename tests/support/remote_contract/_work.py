@@ -1,4 +1,4 @@
-"""The product's own uses, on a machine elsewhere."""
+"""The product's own uses, on a remote machine."""
 
 import json
 import os
@@ -107,7 +107,7 @@ def a_session_in_one_sandbox_can_call_another(subject: RemoteSubject) -> None:
 
 
 def agents_see_no_way_to_the_host(subject: RemoteSubject) -> None:
-    """Neither in the machine nor in what a session is given."""
+    """It is neither in the machine nor in anything that a session gets."""
     seen = subject.sandbox.exec("env; cat /proc/mounts")
     for word in ("SSH_", "MODAL_", "RUNPOD_", "known_hosts"):
         expect(word not in seen, f"{word} is visible in the machine")

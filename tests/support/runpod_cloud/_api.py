@@ -91,7 +91,7 @@ class Api:
 
     @property
     def unavailable(self) -> bool:
-        """Whether it answers nothing at all."""
+        """Whether it gives no answer at all."""
         return self._faults.outage
 
 

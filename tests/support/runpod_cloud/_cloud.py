@@ -22,13 +22,13 @@ class RunPodCloud(LoopbackCloud):
             Sandbox(SandboxConfig(provider="runpod", gpu="A40")).start()
 
     Its pods are containers of this host with a real SSH server, so it needs root and OpenSSH. It
-    listens on 127.0.0.1 only and lets in one key, made anew each time, and each pod's own.
+    listens on 127.0.0.1 only and accepts one key, which is new each time, and each pod's own key.
     """
 
     vendor = "RunPod"
 
     def __init__(self) -> None:
-        """Describe it; nothing starts before it is entered."""
+        """Set it up; nothing starts before it is entered."""
         super().__init__()
         self.faults = Faults()
         self._key = f"rpa_{secrets.token_hex(20)}"
@@ -61,7 +61,7 @@ class RunPodCloud(LoopbackCloud):
         return list(self._running[1].requests)
 
     def request_of(self, pod_id: str) -> dict[str, Json]:
-        """What a pod was asked for with."""
+        """The arguments with which a pod was requested."""
         return self.call(lambda: dict(self._running[0].by_id[pod_id].request))
 
     def preempt(self, pod_id: str) -> None:

@@ -1,7 +1,7 @@
 """As much of GraphQL as RunPod's callers use: one operation, arguments, variables, selections.
 
-Reads a document into fields and picks from answers exactly what was asked for. Fragments,
-directives and schemas are not there; what is not understood is refused.
+Reads a document into fields and picks from answers exactly what was asked for. It has no fragments,
+directives and schemas, and refuses everything that it does not understand.
 """
 
 import json
@@ -17,12 +17,12 @@ _TOKEN = re.compile(
 
 
 class QueryError(Exception):
-    """A document cannot be read, or asks for what is not there."""
+    """A document cannot be read, or asks for something that does not exist."""
 
 
 @dataclass
 class Field:
-    """A field of a document, with what is asked of it."""
+    """A field of a document, with its arguments and selections."""
 
     name: str
     arguments: dict[str, Json] = field(default_factory=dict[str, Json])

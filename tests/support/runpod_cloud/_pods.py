@@ -164,7 +164,7 @@ class Pods:
         """Rent a pod.
 
         Raises:
-            QueryError: With RunPod's words.
+            QueryError: RunPod refuses; the message has its words.
         """
         if not self._faults.balance:
             raise QueryError(
@@ -266,6 +266,6 @@ def map_ssh_port(image: Layer) -> None:
 
 
 async def _drain(stream: asyncio.StreamReader) -> None:
-    # What a first program prints would stop it once a pipe is full.
+    # Otherwise the first program would block once its output fills a pipe.
     while await stream.read(65536):
         pass
