@@ -65,9 +65,7 @@ def build(size: str, device: str) -> Any:
     )
     torch.manual_seed(0)
     if device == "cpu":
-        torch.set_num_threads(
-            1
-        )  # more threads would only wait for each other
+        torch.set_num_threads(1)  # more threads would only wait for each other
     with torch.device(device):
         model = AutoModelForCausalLM.from_config(config)
     model = model.to(torch.bfloat16 if device == "cuda" else torch.float32)

@@ -36,9 +36,7 @@ class Work:
 def main(address: str) -> None:
     """Serve forever at `./u:PATH`."""
     config: Any = Pyro5.config
-    config.SERVERTYPE = (
-        "multiplex"  # a thread pool stops at 80 threads, which contend for the GIL
-    )
+    config.SERVERTYPE = "multiplex"  # a thread pool stops at 80 threads, which contend for the GIL
     config.SERIALIZER = "msgpack"
     daemon = Pyro5.api.Daemon(unixsocket=address.removeprefix("./u:"))
     daemon.register(Work(), "work")
