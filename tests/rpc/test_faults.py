@@ -258,6 +258,8 @@ def test_why_it_could_not_be_loaded_again_is_not_told_with_hidden_models() -> No
         message = soon(lambda: served.gate().call("leave", (7,)), InterfaceDiedError)
         assert "loading it again failed" in message
         assert "secret" not in message
+        # The controller is told.
+        assert "no org/secret-one here" in served.control("GET", "/v1/health")["ended"]
 
 
 def test_a_segfault_is_told_as_such() -> None:

@@ -372,7 +372,10 @@ class Supervisor:
     @property
     def explained(self) -> str:
         """How the last interface process ended, with its last output; for the controller only."""
-        return self.ended + (f"; its last output was:\n{self._output}" if self._output else "")
+        told = self.ended
+        if self.state == "dead" and self.failure is not None and self._blind:
+            told += f": {self.failure['message']}"
+        return told + (f"; its last output was:\n{self._output}" if self._output else "")
 
     def _tick(self, now: float) -> None:
         child = self.child
