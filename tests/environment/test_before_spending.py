@@ -168,7 +168,7 @@ async def test_a_model_that_the_disk_has_no_room_for_is_not_begun(
     with pytest.raises(ModelError) as caught:
         await LocalPreparer().models([ModelConfig(NAME)])
     said = str(caught.value)
-    assert "0.008 GB are to be downloaded, and 0.00" in said
+    assert "0.008 GB must be downloaded, but only 0.00" in said
     assert said.endswith("make room, or set HF_HOME to a larger disk") and "\n" not in said
     assert not hub.downloads
 

@@ -99,7 +99,7 @@ def test_an_interface_that_died_meanwhile_can_be_served_again(
         scoped.detach()
         scoped = ScopedSandbox.from_id(sandbox_id, provider="local")
         assert scoped.served == ()
-        assert "tools is not served any more" in caplog.text
+        assert "tools is no longer served" in caplog.text
         assert scoped.serve(file, name="tools").connect().count("anew") == 1
     finally:
         scoped.terminate()

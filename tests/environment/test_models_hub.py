@@ -305,7 +305,7 @@ async def test_a_small_filesystem_that_fills_up_is_named(
     hub.add_model(NAME, folder)
     (small_disk / "taken").write_bytes(bytes(3 << 20))
     monkeypatch.setenv("HF_HOME", str(small_disk))
-    await fails(ModelConfig(NAME), "are to be downloaded, and", "set HF_HOME to a larger disk")
+    await fails(ModelConfig(NAME), "must be downloaded, but only", "set HF_HOME to a larger disk")
     assert not leftovers(small_disk)
 
 

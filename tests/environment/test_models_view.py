@@ -633,7 +633,7 @@ async def test_an_alias_stands_in_loudly(
     assert model.host_path == folder
     assert model.handle.path == "/models/google--gemma-2-9b"
     assert model.handle.env_name == "MODEL_GOOGLE_GEMMA_2_9B_PATH"
-    assert [r.levelname for r in caplog.records if "in place of" in r.message] == ["WARNING"]
+    assert [r.levelname for r in caplog.records if "instead of" in r.message] == ["WARNING"]
 
 
 def test_aliases_are_parsed_and_checked() -> None:

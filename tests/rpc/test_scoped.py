@@ -178,7 +178,7 @@ def test_budgets_of_what_does_not_exist_are_refused(sandbox: ScopedSandbox, tmp_
         sandbox.set_budget("misspelt", Budget(calls=1), function="cuont")
     with pytest.raises(ConfigError, match="there is no caller 'nobody'"):
         sandbox.set_budget("misspelt", Budget(calls=1), caller="nobody")
-    with pytest.raises(ConfigError, match="beside function"):
+    with pytest.raises(ConfigError, match="combined with function"):
         sandbox.set_budget("misspelt", Budget(calls=1), caller="x", function="count")
     with pytest.raises(SandboxStateError, match="no interface 'other'"):
         sandbox.usage("other")

@@ -20,7 +20,7 @@ from seer.providers.local._record import known_fields
 
 @dataclass(frozen=True, kw_only=True)
 class Note:
-    """A sandbox, as the note of its machine describes it."""
+    """A sandbox, as described by its machine's note."""
 
     kind: str
     config: SandboxConfig
@@ -32,7 +32,7 @@ class Note:
 
 @dataclass(frozen=True, kw_only=True)
 class _StoredNote:
-    """A note as its JSON has it; pydantic checks it."""
+    """The JSON form of a note. Pydantic checks it."""
 
     kind: str
     config: dict[str, Any]
@@ -57,7 +57,7 @@ def write_note(note: Note) -> str:
 
 
 def read_note(text: str) -> Note:
-    """The note from its text. Fields that this version does not know are ignored.
+    """Parse a note. Fields that this version does not know are ignored.
 
     Raises:
         SandboxNotFoundError: The text is not a note, so the machine is not a sandbox.

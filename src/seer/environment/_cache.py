@@ -46,7 +46,7 @@ async def locked(path: Path) -> AsyncGenerator[None]:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                # Asking again, rather than blocking a thread, keeps the wait cancellable.
+                # Polling instead of blocking a thread keeps the wait cancellable.
                 await asyncio.sleep(wait)
                 wait = min(wait * 1.5, 0.2)
         yield
@@ -55,12 +55,12 @@ async def locked(path: Path) -> AsyncGenerator[None]:
 
 
 def draft_prefix(key: str) -> str:
-    """The beginning of the name of a folder in which the cache entry `key` is being made."""
+    """The name prefix of the folders in which the cache entry `key` is being made."""
     return f"draft-{key}"
 
 
 def prune(root: Path, *, life: float, is_expired: Callable[[Path], bool] | None = None) -> None:
-    """Remove entries that were not used for long, and drafts of killed processes. Blocks.
+    """Remove entries that have not been used recently, and drafts of killed processes. Blocks.
 
     A process holds the lock file `key.lock` while it makes or uses the entry `key`. An entry stays
     while its lock is held or a machine has it mounted.
@@ -68,7 +68,7 @@ def prune(root: Path, *, life: float, is_expired: Callable[[Path], bool] | None 
     Args:
         root: The folder of the entries.
         life: Seconds that an entry is kept after it was last used.
-        is_expired: Decides about older entries; by default all of them are removed.
+        is_expired: Whether to remove an older entry; by default, all older entries are removed.
     """
     for folder in list(root.iterdir()):
         if folder.is_symlink() or not folder.is_dir():

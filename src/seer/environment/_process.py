@@ -1,4 +1,4 @@
-"""Run a host program to its end, reading its lines while it runs. Cancelling kills its group.
+"""Run a program on the host and read its output by line. Cancelling kills its process group.
 
 For programs that prepare a sandbox (uv, git, the model fetcher), never for those inside one.
 """
@@ -39,9 +39,9 @@ async def run_program(
         argv: The program and its arguments.
         env: The whole environment.
         cwd: Working folder.
-        stdin: Written to its standard input, which then stays open until it ends, so that the
-            program can notice when this process dies.
-        pass_fds: Descriptors that it inherits.
+        stdin: Written to the program's standard input. The input then stays open until the program
+            ends, so that the program notices when this process dies.
+        pass_fds: Descriptors that the program inherits.
         on_stdout: Called with each line as it comes.
         on_stderr: The same for standard error.
     """

@@ -1,8 +1,8 @@
 """`Sandbox`: a machine with models, packages and repositories, used through blocking calls.
 
-This is the object that a user holds: it starts, runs commands, moves files, is detached, adopted
-and ended. `_start` prepares the machine, and `seer.providers` defines what a machine can do. Every
-blocking method has an async version with the prefix `a`.
+Through this object, users start a sandbox, run commands, move files, detach, adopt and end it.
+`_start` prepares the machine, and `seer.providers` defines what a machine can do. Every blocking
+method has an async version with the prefix `a`.
 """
 
 import asyncio
@@ -145,17 +145,17 @@ class Sandbox:
         wanted = self.config.network
         if wanted is None:
             return self._default_network
-        # Checked by the configuration: text is one of the modes, and anything else names hosts.
+        # The configuration has checked this: a string is a mode, and a list has host names.
         return cast("Network", wanted if isinstance(wanted, str) else tuple(wanted))
 
     def _extra_mounts(self) -> tuple[Mount, ...]:
-        """What the machine sees beside the configuration's models and repositories."""
+        """The mounts besides those of the configuration's models and repositories."""
         return ()
 
     def terminate(self) -> None:
         """End the machine and everything that runs in it.
 
-        Closes the sessions in the sandbox, and sessions elsewhere whose libraries all came from it.
+        Closes the sessions in the sandbox, and other sessions whose libraries all came from it.
         Stops a start that is in progress. Terminating twice is harmless; after a failure, calling
         it again retries the steps that are left.
 
@@ -204,7 +204,7 @@ class Sandbox:
     def detach(self) -> str:
         """Let the sandbox outlive this process, and return its id for `from_id`.
 
-        It then ends by `timeout`, by `idle_timeout`, or by a later `terminate`.
+        The sandbox then ends after `timeout`, after `idle_timeout`, or by a later `terminate`.
         """
         return run_sync(self.adetach())
 
@@ -218,12 +218,13 @@ class Sandbox:
         """Stop everything that runs in the sandbox. Its memory, kernels and loaded models stay.
 
         A paused sandbox uses no CPU. Until `resume`, commands raise `SandboxPausedError` and calls
-        of served functions wait. It still belongs to this process: its lease and its `timeout`
-        hold, and only `idle_timeout` does not count. GPU memory is moved to the host where the
-        driver and the memory allow it; otherwise it stays allocated, and a warning says why.
+        of served functions wait. The sandbox still belongs to this process. Its lease and `timeout`
+        keep running; `idle_timeout` does not. GPU memory is moved to the host where the driver and
+        the memory allow it; otherwise it stays allocated, and a warning says why.
 
         Raises:
-            PauseUnsupportedError: The provider cannot; the message says what to do instead.
+            PauseUnsupportedError: The provider cannot pause a sandbox; the message says what to do
+                instead.
             SandboxStateError: The sandbox does not run.
         """
         run_sync(self.apause())
@@ -250,7 +251,7 @@ class Sandbox:
 
     @classmethod
     def from_id(cls, sandbox_id: str, *, provider: str = DEFAULT) -> Self:
-        """Adopt a running sandbox, also one that another process started.
+        """Adopt a running sandbox, even if another process started it.
 
         A paused sandbox is resumed.
 
@@ -274,7 +275,7 @@ class Sandbox:
 
     @classmethod
     def list(cls, *, provider: str = DEFAULT) -> "list[MachineStatus]":
-        """All of this user's sandboxes that are running, of this process and of others."""
+        """All running sandboxes of this user, including those of other processes."""
         return run_sync(get_provider(resolve_provider(provider)).list())
 
     @classmethod
@@ -317,7 +318,7 @@ class Sandbox:
 
     @property
     def machine(self) -> Machine:
-        """The machine below.
+        """The sandbox's machine.
 
         Raises:
             SandboxStateError: The sandbox does not run.
@@ -330,7 +331,7 @@ class Sandbox:
         return self.machine.id
 
     def _check_process(self) -> None:
-        """Refuse to use the sandbox of the process that this one was forked from.
+        """Refuse to use a sandbox that the parent process made before the fork.
 
         Raises:
             SandboxStateError: This process is a fork of the one that made the sandbox.
@@ -480,7 +481,7 @@ class Sandbox:
         """Write a file in the sandbox atomically, and create its parent folders.
 
         Raises:
-            RemoteFileError: With the errno from the sandbox; the old content is still there.
+            RemoteFileError: With the errno from the sandbox; the old content is unchanged.
         """
         run_sync(self.machine.write_file(path, _as_bytes(data)))
 
@@ -535,7 +536,7 @@ class Sandbox:
             The snapshot's id, for `from_snapshot`.
 
         Raises:
-            SnapshotError: It could not be taken. Nothing is left of it.
+            SnapshotError: The snapshot could not be taken. No partial snapshot remains.
         """
         return run_sync(take_snapshot(self._running, description))
 
@@ -548,8 +549,8 @@ class Sandbox:
         """A sandbox that will start with the files of a snapshot. The snapshot does not change.
 
         Args:
-            snapshot_id: What `snapshot` returned.
-            config: Its configuration; by default that of the original sandbox.
+            snapshot_id: The id that `snapshot` returned.
+            config: The new sandbox's configuration; by default, the original sandbox's.
 
         Raises:
             SnapshotError: There is no such snapshot.

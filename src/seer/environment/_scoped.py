@@ -1,4 +1,4 @@
-"""`ScopedSandbox`: an agent can reach only chosen functions of its machine."""
+"""`ScopedSandbox`: a machine of which agents can reach only the exposed functions."""
 
 import asyncio
 import logging
@@ -48,7 +48,7 @@ logger = logging.getLogger(__name__)
 
 
 class _ServeOptions(TypedDict, total=False):
-    """The options of `ScopedSandbox.serve`, for the types of its results."""
+    """The options of `ScopedSandbox.serve`, for its overloads."""
 
     budget: Budget | None
     restart: Restart
@@ -122,7 +122,7 @@ class ScopedSandbox(Sandbox):
 
     @property
     def served(self) -> tuple[str, ...]:
-        """The names of the interfaces that are served, also by an earlier process."""
+        """The names of the served interfaces, including those that an earlier process served."""
         return tuple(self._served)
 
     @overload
@@ -182,27 +182,28 @@ class ScopedSandbox(Sandbox):
             file_path: The interface file.
             expose_as: `library`: a `Library` for a workspace. `mcp`: the configuration of an MCP
                 server. `prompt`: Markdown. `skill`: a `Skill`.
-            name: What agents call it; the file's stem by default.
+            name: The name that agents use; by default, the file's stem.
             budget: The limits for all callers together.
             restart: Whether to start the interface again when its process dies.
-            tracebacks: What callers see of tracebacks: `"names"` of functions and numbers of lines,
-                True for source lines and files too, False for nothing. The record has all of it.
-            replicas: How many copies of the interface to run, each with a GPU of its own as far as
-                there are several. Functions with `stateful=False` run in the least loaded copy; all
-                other calls of one caller run in the same copy. With two or more copies, `scale` can
-                change the number.
+            tracebacks: What callers see of tracebacks: `"names"` shows function names and line
+                numbers, True also shows files and source lines, and False shows nothing. The record
+                has the whole traceback.
+            replicas: How many copies of the interface to run. Each copy gets the least used GPU.
+                Functions with `stateful=False` run in the least loaded copy; all other calls of one
+                caller run in the same copy. With two or more copies, `scale` can change the number.
             function_budgets: The limits for single functions, for all callers together.
             caller_budget: The limits for each caller (a session, an MCP server, `connect()`).
             caller_memory: Bytes (or e.g. `"2GiB"`) of the interface's memory that each caller may
-                hold by handles and arguments in use, and as much by arrays of results. By default
-                4 GiB, or an eighth of the sandbox's `memory` where that is less.
-            call_timeout: Seconds that a call of a function without `@expose(timeout=)` may run. It
-                is then stopped; if the function does not stop, the process is killed. None for no
-                limit. Callers' own deadlines never kill the process.
+                hold with handles and running calls' arguments, and again with arrays of results.
+                The default is 4 GiB, or an eighth of the sandbox's `memory` if that is less.
+            call_timeout: Seconds that a call of a function without `@expose(timeout=)` may run. The
+                call is then stopped; if the function does not stop, the process is killed. None for
+                no limit. Callers' own deadlines never kill the process.
 
         Raises:
-            ServeError: The file cannot be served; with file, line and reason.
-            ConfigError: An argument has a value that cannot work.
+            ServeError: The file cannot be served; the message has the file, the line and the
+                reason.
+            ConfigError: An argument has an invalid value.
             SandboxStateError: The sandbox does not run.
         """
         request = make_request(
@@ -260,11 +261,11 @@ class ScopedSandbox(Sandbox):
             )
         if expose_as == "library":
             check_module_name("serve(name=)", request.name)
-        # A request for the same interface waits here, and then finds this one.
+        # A concurrent request for the same interface waits here, then finds it loaded.
         async with self._serving.setdefault(request.name, asyncio.Lock()):
             served = self._served.get(request.name)
             if served is not None and (ended := await served.how_it_ended()):
-                logger.warning("%s; it is loaded again", ended)
+                logger.warning("%s; loading it again", ended)
                 await self._stop_interface(served)
                 self._died.append(served)
                 served = None
@@ -274,7 +275,7 @@ class ScopedSandbox(Sandbox):
             raise ConfigError(
                 "serve(name=)",
                 request.name,
-                f"is served already, from {str(served.request.file)!r} with other options; "
+                f"is already served from {str(served.request.file)!r} with other options; "
                 "choose another name",
             )
         return await self._present(served, expose_as)
@@ -305,8 +306,8 @@ class ScopedSandbox(Sandbox):
     def reload(self, name: str) -> None:
         """Load an interface file again after it was changed; objects marked with `keep` stay.
 
-        Calls that are running finish with the old code. Libraries handed out before keep the
-        functions that they knew; serve the file again for a new one.
+        Running calls finish with the old code. Libraries made earlier keep their list of functions;
+        serve the file again for a new library.
 
         Raises:
             ServeError: The changed file cannot be served; the old version is still served.
@@ -322,10 +323,10 @@ class ScopedSandbox(Sandbox):
     def scale(self, name: str, replicas: int) -> None:
         """Change the number of copies of an interface. No call is lost while it changes.
 
-        Returns once that many run. A copy finishes its running calls before it ends. Its callers
-        move to another copy and lose what functions kept for them in the module's state. A copy
-        whose callers hold handles stays for ten seconds; after that, the next call of such a
-        caller raises `InterfaceRestartedError`.
+        Returns once this many copies run. A copy finishes its running calls before it ends. Its
+        callers move to another copy and lose the module state that functions kept for them. A copy
+        whose callers hold handles stays for ten seconds; after that, the next call of such a caller
+        raises `InterfaceRestartedError`.
 
         Args:
             name: The interface's name. It must have been served with two copies or more.
@@ -334,7 +335,8 @@ class ScopedSandbox(Sandbox):
         Raises:
             ConfigError: `replicas` is not a valid number.
             ServeError: A new copy could not load the interface; the running copies continue.
-            SandboxStateError: No interface of this name is served, or it has no copies.
+            SandboxStateError: No interface of this name is served, or it was served with one
+                process.
         """
         run_sync(self.ascale(name, replicas))
 
@@ -345,7 +347,7 @@ class ScopedSandbox(Sandbox):
         served = self._find(name)
         if served.request.replicas == 1:
             raise SandboxStateError(
-                f"{name!r} is served by one process, whose state cannot be shared out; serve it"
+                f"{name!r} is served by one process, which cannot be scaled; serve it"
                 " with replicas=2 or more, which can be scaled to any number later"
             )
         await served.scale(replicas)
@@ -358,16 +360,16 @@ class ScopedSandbox(Sandbox):
         function: str | None = None,
         caller: str | None = None,
     ) -> None:
-        """Replace a budget of an interface while it is served; what was used stays counted.
+        """Replace a budget of a served interface. Earlier usage still counts.
 
-        It holds until it is replaced again, also after a reload or a restart.
+        The new budget holds until it is replaced, even after a reload or a restart.
 
         Args:
             name: The interface's name.
             budget: The new limits; `Budget()` for none.
-            function: Whose budget to replace; its `calls` count instead of `max_calls`.
-            caller: Whose budget to replace, by its name in `usage`. Without `function` and
-                `caller`, the interface's budget is replaced.
+            function: The function whose budget to replace. The new `calls` replaces `max_calls`.
+            caller: The caller whose budget to replace, by its name in `usage`. Without `function`
+                and `caller`, the interface's budget is replaced.
 
         Raises:
             ConfigError: There is no such function or caller, or both are given.
@@ -388,7 +390,7 @@ class ScopedSandbox(Sandbox):
         served = self._find(name)
         check_budget("set_budget(budget=)", budget)
         if function is not None and caller is not None:
-            raise ConfigError("set_budget(caller=)", caller, "cannot be given beside function=")
+            raise ConfigError("set_budget(caller=)", caller, "cannot be combined with function=")
         try:
             await served.control.set_budget(budget, function=function, caller=caller)
         except ProtocolError as error:
@@ -396,7 +398,7 @@ class ScopedSandbox(Sandbox):
             raise ConfigError(what, caller or function, str(error)) from None
 
     def usage(self, name: str) -> InterfaceUsage:
-        """What was used of an interface so far: in all, by function and by caller.
+        """The usage of an interface so far: in total, by function and by caller.
 
         Raises:
             InterfaceDiedError: Its processes were killed; the message says how.
@@ -415,7 +417,7 @@ class ScopedSandbox(Sandbox):
     def present(
         self, name: str, expose_as: ExposeAs = "library"
     ) -> Library | McpConfig | str | Skill:
-        """Another view of an interface that is already served, also by an earlier process.
+        """Another view of an interface that this or an earlier process already serves.
 
         Raises:
             SandboxStateError: No interface of this name is served.
@@ -436,5 +438,5 @@ class ScopedSandbox(Sandbox):
         served = self._served.get(name)
         if served is None:
             known = ", ".join(self._served) or "none"
-            raise SandboxStateError(f"no interface {name!r} is served here; there are: {known}")
+            raise SandboxStateError(f"no interface {name!r} is served; served interfaces: {known}")
         return served

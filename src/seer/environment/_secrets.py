@@ -1,7 +1,7 @@
-"""Secrets: looked up by name, never printed, and removed from texts.
+"""Secrets: looked up by name, never printed, and redacted from text.
 
 A secret's value goes to the sandbox, or to the one program that needs it. It belongs in no log,
-exception, record, generated file or process list; `seer._redact` catches what still gets there.
+exception, record, generated file or process list; `seer._redact` removes any that still get there.
 """
 
 import logging
@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 class Secrets:
-    """Secrets by name. Printing, comparing or pickling one shows or stores no value."""
+    """Secrets by name. Printing shows only the names, and pickling fails."""
 
     def __init__(self, values: Mapping[str, str]) -> None:
         self._values = dict(values)
@@ -32,11 +32,11 @@ class Secrets:
         return self._values.get(name)
 
     def values(self) -> dict[str, str]:
-        """All of them, by name, for the environment of the sandbox."""
+        """All secrets by name, for the environment of the sandbox."""
         return dict(self._values)
 
     def redact(self, text: str) -> str:
-        """`text` without any of the values."""
+        """`text` with every secret value redacted."""
         return self._redactor.redact(text)
 
     def __repr__(self) -> str:

@@ -1,8 +1,8 @@
 """Snapshots: a sandbox's files at one moment, stored on the controller's computer.
 
-`tar` packs and unpacks a snapshot inside the machine. Here it is one opaque file per folder: an
-agent may have written the files, so no program of the host walks through them. This is the same
-for every provider. A snapshot never changes after it was taken.
+`tar` packs and unpacks a snapshot inside the machine. On the controller, each folder is one opaque
+file: an agent may have written the contents, so no host program reads them. This works the same
+with every provider. A snapshot never changes.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class _Manifest:
-    """What `snapshot.json` holds; pydantic checks it."""
+    """The content of `snapshot.json`. Pydantic checks it."""
 
     description: str
     created_at: float
@@ -73,7 +73,7 @@ def find_snapshot(snapshot_id: str) -> Snapshot:
     folder = snapshots_dir() / snapshot_id
     if not re.fullmatch(r"snap-[0-9a-f]{16}", snapshot_id) or not folder.is_dir():
         known = sorted(p.name for p in snapshots_dir().glob("snap-*")) or "none"
-        raise SnapshotError(f"there is no snapshot {snapshot_id!r}; there are: {known}")
+        raise SnapshotError(f"there is no snapshot {snapshot_id!r}; known snapshots: {known}")
     from pydantic import TypeAdapter
 
     try:
@@ -85,10 +85,11 @@ def find_snapshot(snapshot_id: str) -> Snapshot:
 
 
 async def take_snapshot(started: "Started", description: str) -> str:
-    """Copy the machine's files aside.
+    """Store a copy of the machine's files, and return the snapshot's id.
 
     Raises:
-        SnapshotError: The copy failed, for example because the disk is full. Nothing is left of it.
+        SnapshotError: The copy failed, for example because the disk is full. No partial copy
+            remains.
     """
     machine = started.machine
     snapshot_id = f"snap-{secrets.token_hex(8)}"
@@ -115,7 +116,7 @@ async def take_snapshot(started: "Started", description: str) -> str:
 
 
 async def restore_snapshot(machine: Machine, snapshot: Snapshot) -> None:
-    """Unpack a snapshot's files in their places, inside the machine.
+    """Unpack a snapshot's files in the machine, where they were before.
 
     Raises:
         SnapshotError: The files could not be unpacked.
@@ -137,7 +138,7 @@ def _folders(machine: Machine) -> dict[str, str]:
 
 
 def _limit(started: "Started", store: Path) -> int:
-    """The most bytes of an archive. Its writer shares a machine with the agent's code."""
+    """The largest allowed archive in bytes: the agent's code could make it arbitrarily large."""
     free = shutil.disk_usage(store).free - _SPARE
     disk = started.config.disk_bytes
     # An archive has a header for each file, and some padding.
@@ -145,7 +146,7 @@ def _limit(started: "Started", store: Path) -> int:
 
 
 async def _pack(machine: Machine, folder: str, archive: Path, *, limit: int) -> None:
-    # Files that the agent itself cannot read are left out, so that the rest is saved.
+    # Files that the agent cannot read are left out, so that the rest is saved.
     options = ("--sparse", "--ignore-failed-read", "-cf", "-", ".")
     process = await machine.spawn(["tar", "-C", folder, *options])
     words = bytearray()
@@ -159,8 +160,8 @@ async def _pack(machine: Machine, folder: str, archive: Path, *, limit: int) -> 
                 size += len(data)
                 if size > limit:
                     raise SnapshotError(
-                        f"the snapshot of {folder!r} has more than {limit} bytes; free some space, "
-                        f"or delete large files in the sandbox"
+                        f"the snapshot of {folder!r} is larger than {limit} bytes; free some "
+                        f"space, or delete large files in the sandbox"
                     )
                 await asyncio.to_thread(file.write, data)
             file.flush()
@@ -181,7 +182,7 @@ async def _pack(machine: Machine, folder: str, archive: Path, *, limit: int) -> 
 async def _unless_stopped(
     output: AsyncIterator[tuple[Stream, bytes]], folder: str
 ) -> AsyncIterator[tuple[Stream, bytes]]:
-    """Pass on a program's output. Fail if it stalls, because the agent's code can stop it."""
+    """Pass on a program's output. Fail if it stalls: the agent's code can stop a program."""
     while True:
         try:
             async with asyncio.timeout(_STALLED_AFTER):

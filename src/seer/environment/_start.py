@@ -1,7 +1,7 @@
-"""Start a sandbox in phases, or adopt one that runs.
+"""Start a sandbox in phases, or adopt a running one.
 
-Each phase has a name, shows its progress, and logs the time that it took. If a phase fails, the
-start fails with the name of the phase and the reason, and nothing is left running.
+Each phase has a name, shows its progress, and logs how long it took. If a phase fails, the start
+fails with the name of the phase and the reason, and nothing is left running.
 """
 
 import asyncio
@@ -65,7 +65,7 @@ class Started:
     model_paths: dict[str, str] = field(default_factory=dict[str, str])
     """The folder of each model in the machine, by every name that an interface may use."""
     hidden_names: dict[str, str] = field(default_factory=dict[str, str])
-    """Names of models that no agent may learn, each with the name that replaces it."""
+    """Names of models that no agent may learn, each with its replacement."""
     origins: tuple[ModelOrigin, ...] = ()
     packages: Mapping[str, str] = field(default_factory=dict[str, str])
     """The versions of the requested packages."""
@@ -86,12 +86,12 @@ async def start(
         kind: `sandbox` or `scoped`.
         network: The network policy, with the kind's default filled in.
         snapshot: Files to start with.
-        mounts: What the machine sees beside the configuration's models and repositories.
+        mounts: The mounts besides those of the configuration's models and repositories.
 
     Raises:
         StartError: A phase failed, or `start_timeout` passed.
         SecretMissingError: A secret is not set.
-        ProviderError: The provider did not answer whether it stores the missing secrets.
+        ProviderError: The provider did not say whether it stores the missing secrets.
     """
     provider = get_provider(resolve_provider(config.provider))
     secrets, kept = Secrets({}), ()
@@ -122,7 +122,7 @@ async def adopt(sandbox_id: str, *, provider: str, kind: str) -> Started:
     """Adopt a running sandbox.
 
     Raises:
-        SandboxNotFoundError: It is not running, or it is of the other kind.
+        SandboxNotFoundError: It is not running, or it is a sandbox of the other kind.
     """
     machine = await get_provider(resolve_provider(provider)).find(sandbox_id)
     try:
@@ -238,7 +238,7 @@ class _Starter:
             with display.phase(name) as phase:
                 yield phase
         except SeerError as error:
-            # Named here, because another phase may run at the same time.
+            # `name` is certain; `self._phase` may name another phase that runs at the same time.
             if isinstance(error, StartError):
                 raise
             raise StartError(name, self._secrets.redact(str(error))) from error
@@ -254,7 +254,7 @@ class _Starter:
                 self._host = await self._provider.host(self._bare_spec())
         if self._host is not None:
             self._preparer = RemotePreparer(self._host)
-        # They do not depend on each other, so they run at the same time.
+        # The parts do not depend on each other, so they run at the same time.
         parts = (
             asyncio.ensure_future(self._packages(display)),
             asyncio.ensure_future(self._models(display)),
@@ -373,7 +373,7 @@ class _Starter:
         )
 
     def _provider_is_resolved(self) -> bool:
-        """Whether the provider is the default, and not one that the user wrote."""
+        """Whether Seer chose the provider, rather than the configuration."""
         written = self._config.provider
         return is_default_provider(written) or self._provider.name != written
 
@@ -412,7 +412,7 @@ def _cached(models: Sequence[PreparedModel]) -> list[CachedModel]:
 
 
 def _packages_for(config: SandboxConfig, *, notebook: bool) -> tuple[str, ...]:
-    """The configuration's packages, and what its models and its execution mode need."""
+    """The configuration's packages, and those that its models and execution mode need."""
     packages = tuple(config.python_packages)
     if config.models and not packages:
         packages = ("torch", "transformers", "accelerate", "numpy")

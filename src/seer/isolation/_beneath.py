@@ -1,8 +1,8 @@
 """Open paths inside a folder that hostile code can write to, without leaving the folder.
 
-The kernel checks the path (`openat2`: beneath, no symbolic links), so files that are swapped during
-the call make no difference. If the kernel lacks `openat2`, each component is opened from its parent
-without following links, which refuses the same paths.
+The kernel checks the path (`openat2`: beneath, no symbolic links), so swapping files during the
+call has no effect. If the kernel lacks `openat2`, each component is opened from its parent without
+following links, which refuses the same paths.
 """
 
 import ctypes
@@ -42,10 +42,10 @@ def open_beneath(
     """Open `relative` inside `root`, and return the descriptor (closed on exec).
 
     Args:
-        root: The folder that must not be left.
+        root: The folder that the path must stay in.
         relative: A path inside it, without `..`; `.` is the folder itself.
         flags: As for `os.open`.
-        mode: Of a file that is created.
+        mode: The mode of a new file.
 
     Raises:
         PathEscapeError: The path is absolute, has `..` in it, or passes a symbolic link.
@@ -72,13 +72,13 @@ def read_bytes(root: Root, relative: str | os.PathLike[str], *, limit: int | Non
     """The content of the regular file `relative` inside `root`.
 
     Args:
-        root: The folder that must not be left.
+        root: The folder that the path must stay in.
         relative: A path inside it.
-        limit: The most bytes to accept.
+        limit: The largest size to accept, in bytes.
 
     Raises:
         PathEscapeError: As from `open_beneath`, or it is not a regular file.
-        OSError: As from `os.open`; EFBIG when there is more than `limit`.
+        OSError: As from `os.open`; EFBIG if the file has more than `limit` bytes.
     """
     # Opening a planted FIFO must not wait for a writer.
     fd = open_beneath(root, relative, os.O_RDONLY | os.O_NONBLOCK)
@@ -91,10 +91,10 @@ def read_bytes(root: Root, relative: str | os.PathLike[str], *, limit: int | Non
 
 
 def connect_beneath(root: Root, relative: str | os.PathLike[str]) -> socket.socket:
-    """Connect to the Unix stream socket `relative` inside `root`, however long its path is.
+    """Connect to the Unix stream socket `relative` inside `root`, for a path of any length.
 
     Args:
-        root: The folder that must not be left.
+        root: The folder that the path must stay in.
         relative: The socket in it. The returned socket blocks.
 
     Raises:
@@ -167,7 +167,7 @@ def _openat2(folder: int, path: str, flags: int, mode: int) -> int | None:
         code = ctypes.get_errno()
         if code == errno.ENOSYS:
             return None
-        # EAGAIN: a rename during the lookup left the kernel unsure of the result.
+        # EAGAIN: because of a concurrent rename, the kernel could not verify the path.
         if code not in (errno.EAGAIN, errno.EINTR):
             raise OSError(code, os.strerror(code), path)
     raise PathEscapeError(errno.EAGAIN, f"{path!r} keeps changing while it is being opened", path)
@@ -193,7 +193,7 @@ def _walk(folder: int, parts: list[str], flags: int, mode: int) -> int:
 
 
 def _step(folder: int, name: str, flags: int, mode: int) -> int:
-    """Open one name in a folder. A link is ELOOP, with any flags."""
+    """Open one name in a folder. A link raises ELOOP with any flags."""
     try:
         fd = os.open(name, flags | os.O_NOFOLLOW, mode, dir_fd=folder)
     except NotADirectoryError:

@@ -1,8 +1,9 @@
-"""Limit the memory and the number of processes of a whole process tree, with control groups.
+"""Limit the memory and the process count of a whole process tree, with control groups.
 
 The keeper of a machine runs from a copy of this file, so it is self-contained and uses only the
-standard library. It works if this user may make control groups: version 2 below a delegated group,
-or version 1 as root. Otherwise `create` raises with the reason, and the caller uses a watchdog.
+standard library. It works if this user may create control groups: version 2 below a delegated
+group, or version 1 as root. Otherwise `create` raises an error with the reason, and the caller uses
+a watchdog.
 """
 
 # pathlib would be most of the import time of a keeper.
@@ -32,12 +33,12 @@ class Cgroup:
         self.folders = folders
 
     def join(self, pid: int = 0) -> None:
-        """Move a process into the group. 0 is this process, which does so just before `exec`."""
+        """Move a process into the group; 0 is this process."""
         for folder in self.folders:
             _write(folder, "cgroup.procs", str(pid))
 
     def pids(self) -> list[int]:
-        """The processes in the group and below it, by their numbers in this namespace."""
+        """The ids, in this namespace, of the processes in the group and its subgroups."""
         found: set[int] = set()
         for folder in self.folders:
             for path, _, _ in os.walk(folder):
@@ -46,7 +47,8 @@ class Cgroup:
         return sorted(found)
 
     def usage(self) -> dict[str, int]:
-        """Current `memory` (bytes), `pids`, and how many processes were killed for memory."""
+        """Current `memory` (bytes), `pids`, and the number of processes that were killed for lack
+        of memory (`oom_kills`)."""
         result: dict[str, int] = {}
         for folder in self.folders:
             for name in ("memory.current", "memory.usage_in_bytes"):
@@ -65,8 +67,8 @@ class Cgroup:
         """Freeze every process in the group, or thaw all of them.
 
         Raises:
-            OSError: The kernel has no freezer for this group, or a process did not stop. All
-                of them then continue.
+            OSError: The kernel has no freezer for this group, or a process did not stop; all
+                processes then continue.
         """
         for folder in self.folders:
             for name, values, state, reached in _FREEZERS:
@@ -96,7 +98,7 @@ class Cgroup:
         )
 
     def kill(self) -> None:
-        """Kill every process in the group, also those that are forked during the kill."""
+        """Kill every process in the group, including those that are forked meanwhile."""
         for folder in self.folders:
             if os.path.exists(os.path.join(folder, "cgroup.kill")):
                 _write(folder, "cgroup.kill", "1")
@@ -116,10 +118,10 @@ class Cgroup:
             time.sleep(0.001)
 
     def remove(self, timeout: float = 5.0) -> None:
-        """Wait until the killed processes are gone, and remove the group. Twice is harmless.
+        """Wait until the killed processes are gone, and remove the group. Repeating it is harmless.
 
         Raises:
-            OSError: It still has processes after `timeout` seconds.
+            OSError: The group still has processes after `timeout` seconds.
         """
         deadline = time.monotonic() + timeout
         for folder in self.folders:
@@ -140,12 +142,13 @@ def create(name: str, *, memory: int | None = None, pids: int | None = None) -> 
     """Make a group with limits.
 
     Args:
-        name: A name of its own, for example the machine's id.
+        name: A unique name, for example the machine's id.
         memory: Bytes, summed over the tree, swap included.
         pids: Processes and threads, summed over the tree.
 
     Raises:
-        OSError: This user may not make groups, or a controller is missing. Nothing is left.
+        OSError: This user may not create groups, or a controller is missing. No group is left
+            behind.
     """
     own = _own_groups()
     unified = os.path.exists(os.path.join(_MOUNT, "cgroup.controllers"))
@@ -183,7 +186,7 @@ def _limit(folder: str, *, memory: int | None, pids: int | None) -> None:
 
 
 def _own_groups() -> dict[str, str]:
-    """Controller -> this process's group; the empty name is version 2."""
+    """This process's group for each controller; the empty name is version 2."""
     groups: dict[str, str] = {}
     try:
         with open("/proc/self/cgroup", encoding="utf-8") as file:

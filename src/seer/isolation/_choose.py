@@ -31,12 +31,13 @@ def choose(
 
     Args:
         name: A backend by name, or `auto` for the strongest that works here.
-        needs: What is required. A backend that cannot meet it is refused, even if it was named.
+        needs: What the backend must provide. A backend that cannot is refused, even if it was
+            named.
 
     Raises:
-        IsolationUnavailableError: No backend can be used; the message has the reasons and fixes. Or
-            one could not be tried for lack of processes, for example: then no weaker one is taken,
-            because a hostile jail of the same user could cause that.
+        IsolationUnavailableError: No backend can be used; the message has the reasons and fixes.
+            Also raised if a backend could not be tried, for example for lack of processes. A
+            hostile jail of the same user could cause that, so no weaker backend takes its place.
     """
     automatic: tuple[BackendName, ...] = _AUTOMATIC
     if is_rented():
@@ -66,7 +67,7 @@ def choose(
 
 
 def backends() -> dict[BackendName, str | None]:
-    """Each backend, with the reason why it cannot be used here; None if it works.
+    """For each backend, the reason why it cannot be used here; None if it works.
 
     `container` is left out: it is only for machines that hold a single sandbox.
     """

@@ -1,12 +1,12 @@
-"""Mounts Seer's own interpreter into a jail at a neutral path, and nothing else of its folder.
+"""Mounts Seer's own interpreter into a jail at a neutral path, without the rest of its folder.
 
 A jail gets the program, its standard library, its headers and, if it has one, its shared
 `libpython`. It does not get the folder that holds them, which is `/usr` for a system's Python and
 includes the host's `/usr/local`. Nor does it get the packages installed there.
 
-An interpreter that was built with a shared `libpython` looks for it at the path it was installed
-to, which a jail does not show. Without `LD_LIBRARY_PATH` it would load the system's library, of
-another version, or not start at all.
+An interpreter that was built with a shared `libpython` looks for it at the path where it was
+installed, which a jail does not show. Without `LD_LIBRARY_PATH`, the interpreter would load the
+system's library, which may have another version, or not start at all.
 """
 
 import hashlib
@@ -30,10 +30,10 @@ _PACKAGES = ("site-packages", "dist-packages")
 
 
 def interpreter_mounts(target: str, backend: Backend | None = None) -> tuple[Mount, ...]:
-    """What to mount so that `{target}/bin/python3` is this interpreter.
+    """The mounts that make `{target}/bin/python3` this interpreter.
 
     Args:
-        target: Where it appears in the jail.
+        target: Where the interpreter appears in the jail.
         backend: The backend of the jail; by default the one that `choose` returns.
     """
     backend = choose() if backend is None else backend
@@ -63,7 +63,8 @@ def interpreter_env(target: str, view: Mapping[str, str]) -> dict[str, str]:
         view: Where the jail sees each mount (`Backend.view`).
     """
     seen = [view[f"{target}-lib/{library.name}"] for library in _shared_libraries()]
-    # Needed even if the jail shows it at its own path, because it may have been moved there.
+    # Needed even if the jail shows the library at its own path: it may have been moved there after
+    # it was built.
     return {"LD_LIBRARY_PATH": str(Path(seen[0]).parent)} if seen else {}
 
 
@@ -84,12 +85,12 @@ def _standard_library() -> Path:
 
 @cache
 def _shared_libraries() -> tuple[Path, ...]:
-    """Libraries of the interpreter that a jail has nowhere else."""
+    """The interpreter's libraries that a jail does not have otherwise."""
     folder = Path(sys.base_prefix, "lib")
     found: set[Path] = set()
     if sysconfig.get_config_var("Py_ENABLE_SHARED"):
         name = sysconfig.get_config_var("INSTSONAME")
-        # Distributions keep theirs in the system's folders, which every jail has.
+        # The library of a distribution's Python is in the system's folders, which every jail has.
         if name and (folder / name).is_file():
             found.add((folder / name).resolve())
     if Path(sys.base_prefix, "conda-meta").is_dir():

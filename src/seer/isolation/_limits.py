@@ -1,9 +1,9 @@
-"""Resource limits of a jail's processes that rlimits can express.
+"""The resource limits of a jail's processes that rlimits can express.
 
 Limits on the memory and process count of a whole tree need a cgroup or a watchdog; see `_cgroup`.
 
 The kernel counts several of these per user. Jails that root starts have their own users. Jails that
-an ordinary user starts share that user, so together they get only a share of the user's limits
+an ordinary user starts share that user, so together they get only a part of the user's limits
 (`JailLimits.share`). The rest stays for the user's other programs.
 """
 
@@ -24,18 +24,18 @@ _PENDING_SIGNALS = 4096
 """The limit of one jail, if the kernel counts its signals separately. POSIX timers count too."""
 _LEAST_OPEN_FILES = 256
 _OWNERS_SHARE = 0.5
-"""A jail with at least this share runs its owner's code, not an agent's."""
+"""The share from which on a jail is assumed to run its owner's code, not an agent's."""
 _MACHINES = 32
 """If a limit can only be set per jail, this many jails together use up the share."""
 
 
 def rlimits(limits: JailLimits, *, own_count: bool, own_user: bool) -> dict[int, int]:
-    """Resource -> value for soft and hard limit, never above what this process may set.
+    """The soft and hard limit for each resource, never above what this process may set.
 
     Args:
         limits: The policy's limits.
-        own_count: Whether the kernel counts processes and pending signals for this jail alone:
-            its user is its own, or it has a user namespace.
+        own_count: Whether the kernel counts processes and pending signals for this jail alone: its
+            user is its own, or it has a user namespace.
         own_user: Whether its user is its own.
     """
     wanted: dict[int, int | None] = {
@@ -51,7 +51,7 @@ def rlimits(limits: JailLimits, *, own_count: bool, own_user: bool) -> dict[int,
         wanted[resource.RLIMIT_NPROC] = limits.processes
     shared = shared_rlimits(limits)
     if own_user:
-        # Process ids are the only one of these that all users share.
+        # Of these resources, all users share only the process ids.
         shared = {resource.RLIMIT_NPROC: shared[resource.RLIMIT_NPROC]}
     else:
         shared[resource.RLIMIT_NOFILE] = _shared_open_files(limits)
@@ -67,7 +67,7 @@ def rlimits(limits: JailLimits, *, own_count: bool, own_user: bool) -> dict[int,
 
 
 def _shared_open_files(limits: JailLimits) -> int:
-    """A number that leaves the rest of the soft limit to the user's other programs.
+    """A limit that leaves descriptors to the user's other programs.
 
     An owner's interface passes few descriptors, but may need many open files.
     """
@@ -77,17 +77,17 @@ def _shared_open_files(limits: JailLimits) -> int:
 
 
 def shared_rlimits(limits: JailLimits) -> dict[int, int]:
-    """Limits that all jails of this user share, of what the kernel counts per user.
+    """The limits, counted by the kernel per user, that all jails of this user share.
 
-    Set before a user namespace is made, they bound what the user as a whole may have when
-    something in the namespace wants more.
+    If they are set before a user namespace is created, they bound the whole user's usage whenever a
+    program in the namespace needs more.
     """
     most = {
         number: resource.getrlimit(number)[1]
         for number in (resource.RLIMIT_SIGPENDING, resource.RLIMIT_MSGQUEUE)
     }
-    # The kernel may have fewer process ids than the user may use. Nobody can start a process
-    # when they run out, not even root.
+    # The kernel may have fewer process ids than the user may use. When ids run out, not even root
+    # can start a process.
     with open("/proc/sys/kernel/pid_max", encoding="ascii") as file:  # noqa: PTH123 (hot path)
         ids = int(file.read())
     most[resource.RLIMIT_NPROC] = min(_hard(resource.RLIMIT_NPROC), ids)

@@ -1,7 +1,7 @@
 """A policy's mounts, checked and resolved, and Seer's own files, which no mount may show.
 
-These rules are the same for every backend. Where a mount would show files of Seer, they are masked;
-`masks_within` finds those.
+These rules are the same for every backend. Files of Seer that a mount would show are masked;
+`masks_within` finds them.
 """
 
 import os
@@ -21,7 +21,7 @@ PACKAGE = Path(__file__).resolve().parents[1]
 
 @dataclass(frozen=True)
 class Resolved:
-    """A mount that was checked."""
+    """A checked mount."""
 
     source: str
     """The real path, without symbolic links."""
@@ -33,7 +33,7 @@ def resolve_mounts(policy: Policy) -> list[Resolved]:
     """The policy's mounts, outer targets first.
 
     Raises:
-        IsolationError: A target is not possible, or a source is missing or must stay invisible.
+        IsolationError: A target is invalid, or a source is missing or must stay invisible.
     """
     found: list[Resolved] = []
     for mount in sorted(policy.mounts, key=lambda mount: mount.target):
@@ -42,7 +42,7 @@ def resolve_mounts(policy: Policy) -> list[Resolved]:
         if not os.path.lexists(source):
             raise IsolationError(
                 f"mount source {str(mount.source)!r} (for {mount.target!r}) does not exist; "
-                f"make it first"
+                f"create it first"
             )
         _check_source(source, mount)
         found.append(Resolved(source, mount.target, mount.writable))
@@ -87,7 +87,7 @@ def own_paths() -> tuple[Path, ...]:
         found.add(checkout)
     for folder in _site_folders():
         found.update(_distribution_files(folder))
-    # Paths inside the checkout stay in the list, because mounts from inside it are permitted.
+    # The list keeps paths inside the checkout, because mounts from inside it are permitted.
     return tuple(sorted(found))
 
 
@@ -124,7 +124,8 @@ def _recorded(site: Path, record: Path) -> Iterator[Path]:
 
 
 def masks_within(source: str) -> list[tuple[str, bool]]:
-    """Paths relative to `source` that must not be seen there, each with whether it is a folder.
+    """The paths in `source` that must stay invisible, relative to it, each with whether it is a
+    folder.
 
     A path below another masked one is left out.
     """

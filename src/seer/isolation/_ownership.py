@@ -18,13 +18,13 @@ def chown_tree(
 ) -> None:
     """Give `root` and everything in it to a user, without following links or leaving the disk.
 
-    A file with several names keeps its owner, because one of its names may be outside the folder.
+    A file with several hard links keeps its owner, because one of them may be outside the folder.
 
     Args:
         root: A folder, or a descriptor of one.
         uid: The user to give it to.
         gid: The group to give it to.
-        only: Give only files of this user, also those with several names.
+        only: Give only files of this user, including those with several hard links.
 
     Raises:
         OSError: As from `os.chown`; ESTALE when a folder was moved out during the walk.
@@ -71,7 +71,8 @@ def _enter(fd: int, name: str) -> int | None:
 
 
 def _give(fd: int, device: int, uid: int, gid: int, only: int | None) -> list[str]:
-    """Give away the content of a folder. Returns its subfolders, which are still to be walked."""
+    """Give away the content of a folder. Returns its subfolders, which the caller still has to
+    walk."""
     folders: list[str] = []
     for name in os.listdir(fd):
         try:

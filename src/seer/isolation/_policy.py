@@ -21,19 +21,19 @@ class JailLimits:
     """Processes and threads, summed over the tree."""
     open_files: int | None = None
     file_size: int | None = None
-    """Bytes in any one file."""
+    """Bytes in each file."""
     disk: int | None = None
     """Bytes, summed over the writable mounts."""
     cpu_seconds: int | None = None
-    """CPU seconds of any one process."""
+    """CPU seconds of each process."""
     memory_files: bool = True
-    """Whether programs may create memory files and segments, which belong to no process. Without a
-    control group, nothing counts those."""
+    """Whether programs may create memory files and segments. They belong to no process, so only a
+    control group counts them."""
     keep_cores: bool = False
-    """Keep programs on the processors that they were started on."""
+    """Keep programs on the CPUs that they were started on."""
     share: float = 0.25
-    """If the jail's user also runs other programs: the part of that user's limits (descriptors in
-    flight, pending signals, message queues, processes, file watches) that all such jails share."""
+    """The part of a user's limits (descriptors in flight, pending signals, message queues,
+    processes, file watches) that all its jails share, if the user also runs other programs."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,8 @@ class Mount:
     """A file or folder of the host, and where it appears in the jail.
 
     No jail may write to the folders above `source`, or it could replace what is mounted. Programs
-    in a jail may learn `source` from the mount table. If they must not, give it a neutral name.
+    in a jail may learn `source` from the mount table. If they must not, give `source` a neutral
+    name.
     """
 
     source: Path
@@ -67,7 +68,7 @@ class Users:
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """Everything that a jail may see. What is not named here is not visible."""
+    """Everything that a jail may see. Anything not listed here is invisible."""
 
     mounts: tuple[Mount, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict[str, str])

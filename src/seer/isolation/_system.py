@@ -55,7 +55,7 @@ class SystemView:
     gpu_devices: tuple[str, ...]
     """Device nodes of the GPUs, and folders of such nodes."""
     shm_bytes: int
-    """The most that /dev/shm may hold."""
+    """The size of /dev/shm."""
 
 
 def system_view(policy: Policy, *, uid: int, gid: int) -> SystemView:
@@ -102,7 +102,7 @@ def system_view(policy: Policy, *, uid: int, gid: int) -> SystemView:
 
 @cache
 def _installed_packages() -> tuple[str, ...]:
-    """Folders in which the system keeps the packages of its own Pythons."""
+    """The folders in which the system keeps its own Pythons' packages."""
     found = [*Path("/usr").glob("lib*/python3*/dist-packages")]
     found += Path("/usr").glob("lib*/python3*/site-packages")
     return tuple(str(path) for path in sorted(found) if not path.is_symlink() and path.is_dir())

@@ -1,11 +1,11 @@
 """User ids for the jails that root starts: one for each running machine.
 
-The kernel counts much per user: descriptors in flight, pending signals, processes, inotify
-instances. Two machines with one user could use up each other's share.
+The kernel counts many resources per user: descriptors in flight, pending signals, processes,
+inotify instances. Two machines with one user could use up each other's share.
 
-A lock on the file with its number reserves a user. Every process with a descriptor of that file
-holds the user, and the kernel frees it with the last of them. All processes of root on one host use
-the same files, even with different state folders.
+A lock on the file named by its number reserves a user. Every process with a descriptor of that file
+holds the user, and the kernel frees the user when the last such process ends. All processes of root
+on one host use the same files, even with different state folders.
 """
 
 import fcntl
@@ -23,7 +23,7 @@ _FOLDER = Path("/run/seer-users")
 
 
 def take_user(folders: Iterable[Path] = ()) -> tuple[int, int]:
-    """Reserve a user that no other machine has. Returns it with the descriptor that holds it.
+    """Reserve a user that no other machine has. Returns its id and the descriptor that holds it.
 
     Args:
         folders: Folders outside its own that the machine will write to. Machines that write to the
@@ -39,10 +39,10 @@ def take_user(folders: Iterable[Path] = ()) -> tuple[int, int]:
         everyone = _open("lock")
     except OSError as error:
         raise IsolationError(
-            f"a user for the machine cannot be taken, because {str(_FOLDER)!r} cannot be written "
-            f"to ({error.strerror}); make /run writable"
+            f"a user for the machine cannot be reserved, because {str(_FOLDER)!r} is not "
+            f"writable ({error.strerror}); make /run writable"
         ) from None
-    # Start at a random id, so that a user that was just freed is seldom reused at once.
+    # Start at a random id, so that a recently freed id is rarely reused at once.
     start = secrets.randbelow(len(MACHINE_UIDS))
     order = [*MACHINE_UIDS[start:], *MACHINE_UIDS[:start]]
     order[:0] = [status.st_uid for status in found if status.st_uid in MACHINE_UIDS]

@@ -56,8 +56,8 @@ def connect_library(library: Library) -> ModuleType:
     path = f"{library.name}/__init__.py"
     source = library.files[path if path in library.files else f"{library.name}.py"]
 
-    # The generated code imports the client by the name that it has in jails. While the code loads,
-    # that name stands for the package's own client, bound to this caller's socket.
+    # The generated code imports the client by its name in jails. While the code loads, that name
+    # refers to the package's own client, bound to this caller's socket.
     def connect(_name: str) -> client.Gate:
         return gate
 

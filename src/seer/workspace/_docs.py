@@ -18,7 +18,7 @@ def parse_module(field: str, path: str, source: bytes) -> ast.Module:
         ConfigError: The file is not valid Python; the message has the line and the reason.
     """
     with warnings.catch_warnings():
-        # Python warns about invalid escapes again when the user runs the file.
+        # Python repeats its warnings about invalid escapes when the user runs the file.
         warnings.simplefilter("ignore", SyntaxWarning)
         try:
             return _parsed(source, path)

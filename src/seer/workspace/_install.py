@@ -1,7 +1,7 @@
 """Installs a workspace's files in a machine, through the machine's file API.
 
-Installing twice is harmless. A file that differs from the one that was installed before has been
-changed by the agent or a person. It is kept, and the report and the log name it.
+Installing twice is harmless. If a file differs from the one that was installed before, the agent or
+a person has changed it. It is kept, and the report and the log name it.
 """
 
 import errno
@@ -47,7 +47,7 @@ class InstallReport:
     written: tuple[str, ...] = ()
     unchanged: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
-    """Files that were changed after they were installed, and so were not overwritten."""
+    """Files that were not overwritten, because they were changed after they were installed."""
 
 
 async def install_files(workspace: Workspace, machine: FileApi, *, root: str) -> InstallReport:
@@ -111,8 +111,8 @@ async def _install(files: Mapping[str, bytes], machine: FileApi, root: str) -> I
 async def _read(machine: FileApi, path: str, expected: int) -> bytes | None:
     """The file's content, or None if there is no such file.
 
-    The agent may have made the file larger. This reads one byte more than the expected size, or
-    more, which is enough to see that the file differs.
+    The agent may have made the file larger. This reads at least one byte more than expected, which
+    is enough to detect the difference.
     """
     try:
         return await machine.read_file(path, length=max(expected, _MANIFEST_LIMIT) + 1)
@@ -125,7 +125,7 @@ async def _read(machine: FileApi, path: str, expected: int) -> bytes | None:
 async def _read_manifest(machine: FileApi, path: str) -> dict[str, str]:
     """The hashes of files that were installed before.
 
-    The agent can change this file. It can then only affect files in its own workspace.
+    The agent can change the manifest, but that affects only files in its own workspace.
     """
     try:
         data = await machine.read_file(path, length=_MANIFEST_LIMIT)

@@ -1,7 +1,7 @@
 """A library: Python code that an agent imports in its session, local or served through the gate.
 
 An agent uses both kinds in the same way. The files of a served library are a generated module and
-the gate's client. Its `gate` makes the socket that they connect to.
+the gate's client. Its `gate` makes the socket that the client connects to.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ class Library:
     name: str
     """The name that the agent imports."""
     files: Mapping[str, bytes] = field(hash=False, repr=False)
-    """The content of each file by relative path: `name.py` or `name/...`, and what they import."""
+    """The content of each file by relative path: `name.py` or `name/...`, and the files that they
+    import."""
     docs: str = field(default="", repr=False)
-    """Markdown for the prompt; made from the code by default."""
+    """Markdown for the prompt; by default, generated from the code."""
     gate: Gate | None = field(default=None, compare=False, repr=False)
     """The interface of a served library; None for local code."""
 
@@ -96,7 +97,7 @@ class Library:
     def from_directory(cls, path: str | os.PathLike[str], name: str | None = None) -> Library:
         """Make a library of a package from its folder. The default name is the folder's name.
 
-        The library includes data files in the folder, but not caches and version control.
+        The library includes data files in the folder, but no caches or version control folders.
 
         Raises:
             ConfigError: The folder has no Python file or is too large, or a file does not parse.
@@ -175,6 +176,6 @@ def read_folder(field: str, root: Path) -> dict[str, bytes]:
                     field,
                     str(root),
                     f"has more than {MAX_FILES} files or {MAX_BYTES >> 20} MiB; "
-                    "leave large data out of it",
+                    "move large data elsewhere",
                 )
     return files

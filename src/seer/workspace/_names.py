@@ -17,7 +17,7 @@ _SKILL_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 
 def check_module_name(field: str, name: str) -> None:
-    """Raise `ConfigError` unless `import name` would find this library and shadow no other."""
+    """Raise `ConfigError` if `import name` would fail or shadow another module."""
     if not name.isidentifier():
         fix = re.sub(r"\W", "_", name) or "my_library"
         fix = f"_{fix}" if fix[0].isdigit() else fix

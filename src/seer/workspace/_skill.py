@@ -1,4 +1,4 @@
-"""A skill: a folder with a `SKILL.md`, which tells an agent how to do something, and its files."""
+"""A skill: a folder with a `SKILL.md` that tells an agent how to do something, and other files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from seer.workspace._library import read_folder
 from seer.workspace._names import check_files, check_skill_name, skill_name_of
 
 MAX_DESCRIPTION = 1024
-"""The most characters that the Agent Skills format allows."""
+"""The largest number of characters that the Agent Skills format allows."""
 
 
 @dataclass(frozen=True, kw_only=True)

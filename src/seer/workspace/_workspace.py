@@ -14,7 +14,7 @@ from seer.workspace._names import check_relative
 from seer.workspace._skill import Skill
 
 LocalPath = str | os.PathLike[str] | tuple[str | os.PathLike[str], str]
-"""A path on this host, or a pair of that path and the relative path in the workspace."""
+"""A path on this host, or a pair of such a path and a relative path in the workspace."""
 
 SKILL_FOLDERS = (".claude/skills", ".agents/skills")
 """The folders in which agents look for skills. Every skill is written to both."""

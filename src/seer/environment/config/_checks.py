@@ -23,7 +23,7 @@ V = TypeVar("V")
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRET_NAME = re.compile(r"[A-Z_][A-Z0-9_]*|[a-z]+(-[a-z]+)+")
-"""A variable's name, or plain words with hyphens: what Modal calls a set of variables."""
+"""A variable's name, or words joined by hyphens, such as the name of a Modal secret."""
 _HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)?")
 _REVISION = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9._/+=-]*")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?B|B)")
@@ -78,7 +78,7 @@ def text(field: str, value: object) -> str:
     if not isinstance(value, str):
         wrong_type(field, value, "a string")
     if not value.strip() or "\0" in value:
-        raise ConfigError(field, value, "must not be empty, and must hold no NUL character")
+        raise ConfigError(field, value, "must not be empty or contain a NUL character")
     return value
 
 
@@ -100,7 +100,7 @@ def items_of(field: str, value: object, kind: type[T], wanted: str) -> tuple[T, 
 
 
 def members_of(field: str, value: object, wanted: str) -> tuple[object, ...]:
-    """The members of a list or tuple; text is neither."""
+    """The members of a list or tuple. A string is refused."""
     if not isinstance(value, (list, tuple)):
         wrong_type(field, value, f"a list of {wanted}")
     return tuple(cast("Sequence[object]", value))
@@ -181,7 +181,7 @@ def variable_name(field: str, value: object) -> str:
     """A name that a Python variable can have."""
     name = text(field, value)
     if not name.isidentifier() or keyword.iskeyword(name):
-        raise ConfigError(field, value, "must be a Python identifier and no keyword")
+        raise ConfigError(field, value, "must be a Python identifier and not a keyword")
     return name
 
 
@@ -207,7 +207,7 @@ def revision(field: str, value: object) -> str:
 
 
 def hosts(field: str, value: object) -> tuple[str, ...]:
-    """Host names, or `*.name` for all below a name; without scheme, port or path."""
+    """Host names, or `*.name` for all subdomains of a name; without scheme, port or path."""
     names = items_of(field, value, str, "host names")
     return tuple(host_pattern(f"{field}[{index}]", name) for index, name in enumerate(names))
 
@@ -218,7 +218,7 @@ def requirement(field: str, value: str) -> str:
         raise ConfigError(
             field,
             _URL_USER.sub("<not shown>@", value),
-            "holds credentials in its URL; put them in your pip or uv configuration, or in netrc",
+            "has credentials in its URL; put them in your pip or uv configuration, or in netrc",
         )
     try:
         parsed = Requirement(value)

@@ -1,6 +1,6 @@
-"""What a sandbox should be: frozen descriptions, checked when they are made.
+"""The configuration of a sandbox: frozen dataclasses that check their fields when created.
 
-Nothing here starts, downloads or looks anything up; lists that the user passes in are copied.
+Nothing here starts, downloads or looks up anything. Lists that the user passes in are copied.
 """
 
 import dataclasses
@@ -28,23 +28,23 @@ class LocalPath(NamedTuple):
 
 
 PathSpec = LocalPath | tuple[str | Path, str] | str | Path
-"""What a user may write: a path that keeps its name, or (path here, path there)."""
+"""What a user may write: a local path that keeps its name, or (local path, sandbox path)."""
 
 
 def local_paths(where: str, value: object) -> tuple[LocalPath, ...]:
-    """Bring every member of a list into the full form.
+    """Convert every member of a list to a `LocalPath`.
 
     Raises:
-        ConfigError: A member is not a path, or leads out of the sandbox's folder.
+        ConfigError: A member is not a path, or its target leads out of the sandbox's folder.
     """
-    given = check.members_of(where, value, "paths or (path here, path there) pairs")
+    given = check.members_of(where, value, "paths or (local path, sandbox path) pairs")
     return tuple(_local_path(f"{where}[{index}]", item) for index, item in enumerate(given))
 
 
 def _local_path(where: str, item: object) -> LocalPath:
     pair = cast("tuple[object, ...]", item) if isinstance(item, tuple) else (item, None)
     if len(pair) != 2:
-        raise ConfigError(where, pair, "must be a path or a pair (path here, path there)")
+        raise ConfigError(where, pair, "must be a path or a pair (local path, sandbox path)")
     source, target = pair
     if not isinstance(source, (str, Path)):
         check.wrong_type(where, source, "a path")
@@ -67,7 +67,7 @@ class ExecutionMode(enum.Enum):
     CLI = "cli"
     """In a shell on the machine; no Jupyter."""
     LOCAL = "local"
-    """Elsewhere; the machine only answers calls."""
+    """Outside the machine, which only answers calls."""
 
 
 class ProviderOptions(Protocol):
@@ -85,9 +85,9 @@ class ModelConfig:
     revision: str = "main"
     """A branch, tag or commit on the hub."""
     var_name: str = "model"
-    """The model's variable in a notebook; several with the default are numbered."""
+    """The model's variable in a notebook. Models that share the default are numbered."""
     hidden: bool = False
-    """Nothing that an agent can reach tells the model's name or origin."""
+    """Whether to hide the model's name and origin from everything that an agent can reach."""
     is_peft: bool = False
     """The model is a PEFT adapter on top of `base_model`."""
     base_model: str | None = None
@@ -120,7 +120,7 @@ class ModelConfig:
 
     @property
     def is_local(self) -> bool:
-        """Whether `name` is a folder of this machine, not a hub id."""
+        """Whether `name` is a folder on this machine, not a hub id."""
         return is_local_model(self.name)
 
 
@@ -173,22 +173,22 @@ class SandboxConfig:
     models: Sequence[ModelConfig] = ()
     repos: Sequence[RepoConfig] = ()
     python_packages: Sequence[str] = ()
-    """Packages to install, in PEP 508 form. With models and no packages, what loads the models:
-    torch, transformers, accelerate, numpy (and peft for adapters)."""
+    """Packages to install, in PEP 508 form. If the list is empty and there are models, the packages
+    that load them are installed: torch, transformers, accelerate, numpy (and peft for adapters)."""
     secrets: Sequence[str] = field(default=(), kw_only=True)
-    """Names of environment variables, looked up in the environment and in the project's `.env`.
-    One that is not set is left out with a warning."""
+    """Names of environment variables, looked up in the environment and in the project's `.env`. A
+    secret that is not set is left out, with a warning."""
     require_secrets: bool = field(default=False, kw_only=True)
     """Whether a secret that is not set is an error."""
     provider: str = field(default=DEFAULT, kw_only=True)
     """Where the machine comes from. The default is what `SEER_PROVIDER` names, else Modal if its
-    credentials are configured, else this machine. A provider that you write is used, or the start
-    fails."""
+    credentials are configured, else this machine. If you name a provider and it cannot be used, the
+    start fails."""
     gpu_count: int = field(default=1, kw_only=True)
     system_packages: Sequence[str] = field(default=(), kw_only=True)
     """Debian packages."""
     python_version: str | None = field(default=None, kw_only=True)
-    """None for the version that the provider has."""
+    """None for the provider's version."""
     env: Mapping[str, str] = field(default_factory=dict[str, str], kw_only=True)
     timeout: float | None = field(default=None, kw_only=True)
     """Seconds after which the sandbox ends, even while it is in use."""
@@ -197,9 +197,9 @@ class SandboxConfig:
     start_timeout: float = field(default=600.0, kw_only=True)
     """Seconds that starting may take."""
     lease: float = field(default=60.0, kw_only=True)
-    """Seconds that the sandbox outlives a controller that is gone."""
+    """Seconds that the sandbox outlives its controller."""
     local_files: Sequence[PathSpec] = field(default=(), kw_only=True)
-    """Files to copy in: (path here, path there), or a path that keeps its name."""
+    """Files to copy in: (local path, sandbox path), or a local path that keeps its name."""
     local_dirs: Sequence[PathSpec] = field(default=(), kw_only=True)
     """Folders to copy in, in the same forms."""
     memory: int | str | None = field(default=None, kw_only=True)
@@ -208,9 +208,9 @@ class SandboxConfig:
     """Bytes, or text such as `"100GiB"`."""
     cpus: float | None = field(default=None, kw_only=True)
     network: NetworkMode | Sequence[str] | None = field(default=None, kw_only=True)
-    """`"full"`, `"none"`, `"host"` or a list of hosts, in which `"*.example.org"` stands for all
-    names below `example.org`, at any depth, and not for itself; None is `"full"` for a `Sandbox`
-    and `"none"` for a `ScopedSandbox`."""
+    """`"full"`, `"none"`, `"host"` or a list of hosts. There, `"*.example.org"` means every
+    subdomain of `example.org`, but not `example.org` itself. None is `"full"` for a `Sandbox` and
+    `"none"` for a `ScopedSandbox`."""
     isolation: Isolation = field(default="auto", kw_only=True)
     provider_options: Mapping[str, object] | ProviderOptions | None = field(
         default=None, kw_only=True
@@ -218,7 +218,7 @@ class SandboxConfig:
     """Options that only this provider has."""
 
     def __post_init__(self) -> None:
-        """Check every field, and what must hold between them.
+        """Check every field, and the fields against each other.
 
         Raises:
             ConfigError: A field has a value that cannot work.
@@ -363,7 +363,7 @@ class SandboxConfig:
 
 
 def assign_var_names(models: Sequence[ModelConfig]) -> tuple[str, ...]:
-    """One variable name per model: the default is numbered, names given explicitly are kept.
+    """One variable name per model. Default names are numbered; explicit names are kept.
 
     Raises:
         ConfigError: A name other than the default is given twice.

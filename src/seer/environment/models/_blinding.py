@@ -85,7 +85,7 @@ _PROPER = re.compile(r"(?<=[\s(])(?!(?:AI|LLM|I|API|JSON)\b)[A-Z][\w.-]*(?: +[A-
 
 
 def is_kept(name: str) -> bool:
-    """Whether a hidden model's view has a file of this (relative) name."""
+    """Whether a hidden model's view includes the file of this relative name."""
     return _KEPT.fullmatch(name) is not None
 
 
@@ -93,12 +93,12 @@ class Needles:
     """The strings that reveal a model's name, in all their spellings."""
 
     def __init__(self, secrets: Iterable[str], architecture: Set[str] = frozenset()) -> None:
-        """Spell the secrets out.
+        """Collect every spelling of the secrets.
 
         Args:
             secrets: Hub ids, paths and commits.
-            architecture: Words that must stay, in lower case; a name that is part of one of
-                them ("gpt2") tells no more than the architecture does.
+            architecture: Words that must stay, in lower case. A name that is part of such a word
+                ("gpt2") reveals no more than the architecture does.
         """
         found: set[str] = set()
         secrets = tuple(secrets)
@@ -123,31 +123,31 @@ class Needles:
         self._bytes = re.compile((alternatives or r"(?!)").encode(), re.IGNORECASE)
 
     def in_text(self, text: str) -> bool:
-        """Whether any of them occurs in `text`."""
+        """Whether any of the strings occurs in `text`."""
         return self._text.search(text) is not None
 
     def in_bytes(self, data: bytes) -> bool:
-        """Whether any of them occurs in `data`."""
+        """Whether any of the strings occurs in `data`."""
         return self._bytes.search(data) is not None
 
     def replace(self, text: str, label: str) -> str:
-        """`text` with `label` for each of them."""
+        """`text` with each of the strings replaced by `label`."""
         return self._text.sub(lambda _: label, text)
 
     def replace_in_prose(self, text: str, label: str) -> str:
-        """The same, also for parts of a name that only people would write."""
+        """Like `replace`, but also for the parts of a name that appear only in prose."""
         return self._parts.sub(lambda _: label, self.replace(text, label))
 
     def blank(self, data: bytes) -> bytes:
-        """`data` with each of them crossed out, at the same length."""
+        """`data` with each of the strings overwritten by `x`, at the same length."""
         return self._bytes.sub(lambda match: b"x" * len(match[0]), data)
 
 
 def name_parts(name: str) -> set[str]:
     """The words of a name that identify it on their own, such as its maker and its family.
 
-    Of a path only the last part is a name. Short and common words ("chat", "instruct") are not
-    among them.
+    Only the last part of a path is a name. Short and common words ("chat", "instruct") are left
+    out.
     """
     plain = name.strip().rstrip("/")
     pieces = plain.split("/")
@@ -213,12 +213,12 @@ def named_origins(value: object) -> set[str]:
 
 
 def scrub_json(value: Any, needles: Needles, *, label: str, base_path: str | None = None) -> Any:
-    """A JSON value without origins: telling keys dropped, names replaced by `label`.
+    """A JSON value without origins: revealing keys dropped, names replaced by `label`.
 
     Args:
         value: The parsed file.
         needles: What to replace wherever it occurs, except in a vocabulary.
-        label: What to put there: `model_0`.
+        label: The replacement, such as `model_0`.
         base_path: The new value of `base_model_name_or_path`, which adapters need.
     """
     if isinstance(value, str):
@@ -247,7 +247,7 @@ def scrub_json(value: Any, needles: Needles, *, label: str, base_path: str | Non
 
 
 def scrub_template(value: Any, needles: Needles, label: str) -> Any:
-    """A template, or a list of named ones."""
+    """Scrub a template, or a list of named templates."""
     if isinstance(value, str):
         return needles.replace_in_prose(neutral_template(value, label), label)
     if isinstance(value, list):

@@ -19,7 +19,7 @@ from seer.errors import ModelError
 logger = logging.getLogger(__name__)
 
 OnBytes = Callable[[int, int], None]
-"""Called with the bytes done and the bytes in all."""
+"""Called with the number of bytes done and the total."""
 
 _REFUSALS = ("unknown", "revision", "gated", "token")
 """Answers of the hub that a retry does not change."""
@@ -28,10 +28,10 @@ _REFUSALS = ("unknown", "revision", "gated", "token")
 async def look_up(name: str, revision: str, *, token: str | None) -> None:
     """Ask the hub whether a model can be downloaded, without downloading it.
 
-    A missing answer is not an error, because the model's host may still reach the hub.
+    If the hub does not answer, that is not an error: the sandbox's host may still reach it.
 
     Raises:
-        ModelError: The hub says no; the message says why and what to do.
+        ModelError: The hub refuses; the message says why and what to do.
     """
     try:
         await _fetched({"repo_id": name, "revision": revision, "token": token, "look": True})
@@ -56,7 +56,7 @@ async def download(
         revision: A branch, tag or commit.
         token: The hub token to use instead of the one that the hub's library finds.
         on_bytes: Called while bytes arrive.
-        packages: An environment that has the hub's library, where the interpreter does not.
+        packages: An environment with the hub's library, if the interpreter does not have it.
 
     Returns:
         The folder, and the commit.
@@ -150,7 +150,7 @@ def _model_error(name: str, revision: str, kind: str, words: str) -> ModelError:
     elif kind == "disk":
         advice = "the disk is full; free some space, or set HF_HOME to a larger one"
     elif kind == "corrupt":
-        advice = "the download was damaged and thrown away; start again"
+        advice = "the download was corrupt and has been deleted; start again"
     elif kind == "room":
         return ModelError(f"model {name!r}: {words}; make room, or set HF_HOME to a larger disk")
     else:

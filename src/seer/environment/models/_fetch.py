@@ -1,9 +1,9 @@
 """Download one model from the hub: a program of its own, run with the machine's Python.
 
 It needs `huggingface_hub` and the standard library only, so that it also runs on machines without
-Seer. One JSON line on standard input says what to fetch; JSON lines on standard output tell the
-progress, and then the result or the error. It ends when its standard input does. Being a program
-of its own, it sees `HF_HOME`, `HF_ENDPOINT` and the like as they are at the time of the call.
+Seer. One JSON line on standard input says what to fetch; JSON lines on standard output report the
+progress, and then the result or the error. The program ends when its standard input closes. As a
+separate program, it sees the current values of `HF_HOME`, `HF_ENDPOINT` and similar variables.
 """
 
 import errno
@@ -55,19 +55,19 @@ def skipped_patterns(files: Iterable[str]) -> list[str]:
 def fetch(
     repo_id: str, revision: str, *, token: str | None = None, report: OnReport = lambda _: None
 ) -> Path:
-    """Download a model, or what is missing of it, into the hub's cache.
+    """Download a model's missing files into the hub's cache.
 
     Args:
         repo_id: The model's id.
         revision: A branch, tag or commit.
         token: The user's token; None takes the one that the hub's library finds.
-        report: Called with `{"done": bytes, "total": bytes}` now and then.
+        report: Called with `{"done": bytes, "total": bytes}` from time to time.
 
     Returns:
         The snapshot's folder, named by its commit.
 
     Raises:
-        NoRoom: The disk is too small for what is missing.
+        NoRoom: The missing files do not fit on the disk.
         Corrupt: A file's content is not what the hub announced; the file is removed.
     """
     from huggingface_hub import (
@@ -99,7 +99,7 @@ def fetch(
 
 
 def look(repo_id: str, revision: str, *, token: str | None = None) -> str:
-    """Ask the hub for a model's commit; it raises what a download would."""
+    """Ask the hub for a model's commit. Raises the same errors as a download."""
     from huggingface_hub import HfApi
 
     return HfApi(token=token).model_info(repo_id, revision=revision).sha or ""
@@ -116,10 +116,10 @@ class _File(NamedTuple):
 
 
 def _check_room(files: list[_File], skipped: list[str], blobs: Path) -> None:
-    """Compare what is still to be downloaded with the room on the disk.
+    """Check that the missing files fit on the disk.
 
     Raises:
-        NoRoom: It does not fit.
+        NoRoom: They do not fit.
     """
     needed = 0
     for file in files:
@@ -131,7 +131,7 @@ def _check_room(files: list[_File], skipped: list[str], blobs: Path) -> None:
     free = shutil.disk_usage(cache).free
     if needed > free:
         raise NoRoom(
-            f"{needed / 1e9:.3g} GB are to be downloaded, and {free / 1e9:.3g} GB are free in "
+            f"{needed / 1e9:.3g} GB must be downloaded, but only {free / 1e9:.3g} GB are free in "
             f"{str(cache)!r}"
         )
 
@@ -146,7 +146,7 @@ def _files(repo_id: str, revision: str, token: str | None) -> list[_File]:
     try:
         info = HfApi(token=token).model_info(repo_id, revision=revision, files_metadata=True)
     except (HTTPError, OSError):
-        # The download that follows meets the same trouble, and knows whether the cache suffices.
+        # The download that follows fails in the same way, and knows whether the cache suffices.
         try:
             return [_File(file.path) for file in get_cached_repo_tree(repo_id, revision=revision)]
         except CachedRepoTreeNotFoundError:
@@ -174,7 +174,7 @@ def _verify(blobs: Path, names: list[str]) -> None:
     for name in bad:
         (blobs / name).unlink()
     if bad:
-        raise Corrupt(f"{len(bad)} file(s) arrived with a content other than the hub announced")
+        raise Corrupt(f"{len(bad)} file(s) do not have the content that the hub announced")
 
 
 def _bar_class(report: OnReport) -> type[Any]:
@@ -238,7 +238,7 @@ def _bar_class(report: OnReport) -> type[Any]:
 
 
 def describe(error: BaseException) -> dict[str, str]:
-    """An error as data: which kind of trouble it is, and the library's words."""
+    """An error as data: its kind, and the library's message."""
     from huggingface_hub import errors
 
     kind = "other"
@@ -275,7 +275,7 @@ def main() -> int:
         os._exit(1)
 
     threading.Thread(target=end_with_parent, daemon=True).start()
-    # Only reports may go to standard output, so what libraries print goes elsewhere.
+    # Only reports may go to standard output, so output of libraries goes to standard error.
     output = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     lock = threading.Lock()
@@ -303,5 +303,5 @@ def main() -> int:
 if __name__ == "__main__":
     code = main()
     sys.stdout.flush()
-    # The thread that waits for the end of standard input would otherwise hold the exit up.
+    # The thread that waits for the end of standard input would otherwise delay the exit.
     os._exit(code)

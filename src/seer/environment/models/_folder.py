@@ -1,4 +1,4 @@
-"""Checks that a model's folder on this machine has all the files that the model names."""
+"""Checks that a model's folder on this machine has all files that the model's index lists."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ def own_folder(name: str) -> Path:
     """The folder of a model on this machine.
 
     Raises:
-        ModelError: There is no such folder, or files that the model names are not in it.
+        ModelError: There is no such folder, or files that the model's index lists are missing.
     """
     folder = Path(name).expanduser().resolve()
     if not folder.is_dir():
@@ -55,7 +55,7 @@ def _is_pointer(file: Path) -> bool:
 
 
 def _missing(folder: Path, there: set[str]) -> list[str]:
-    """The files that are missing, if no format of the weights is complete."""
+    """The missing files. The list is empty if the weights are complete in any format."""
     lists = [_listed(index) for index in sorted(folder.glob("*.index.json"))]
     named = [files for files in lists if files]
     if not named or there.difference(*named) or any(files <= there for files in named):
@@ -64,7 +64,7 @@ def _missing(folder: Path, there: set[str]) -> list[str]:
 
 
 def _listed(index: Path) -> set[str]:
-    """The files that an index of weights names."""
+    """The files that an index of weights lists."""
     try:
         content: Any = json.loads(index.read_bytes())
     except (OSError, ValueError):

@@ -24,7 +24,7 @@ _REMEMBERED = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class ModelOrigin:
-    """What a model of a configuration really is."""
+    """Where a configured model really comes from."""
 
     name: str
     """As the configuration names it."""
@@ -36,11 +36,11 @@ class ModelOrigin:
     folder: str
     """Its files on the host that prepared it."""
     names: Sequence[str] = ()
-    """Of a hidden model: other texts that reveal its name, from its files and its name."""
+    """For a hidden model: other strings that reveal its name, taken from its files and its name."""
 
 
 def package_versions(environment: Path | None, wanted: Sequence[str]) -> dict[str, str]:
-    """The versions of an environment's packages, and of wanted ones that the interpreter has."""
+    """The versions of an environment's packages, and of wanted packages beside Seer."""
     found: dict[NormalizedName, str] = {}
     if environment is not None:
         for folder in environment.glob("lib/python*/site-packages/*.dist-info"):
@@ -60,11 +60,11 @@ def package_versions(environment: Path | None, wanted: Sequence[str]) -> dict[st
 
 
 def fingerprint(folder: Path) -> dict[str, Any]:
-    """The hashes of a model's files, and one hash of all of them. Reads them once; blocks.
+    """The hashes of a model's files, and one hash of all of them. Blocks.
 
     Raises:
-        OSError: They cannot be read.
-        ModelError: A link leads out of the folder, or to nothing.
+        OSError: A file cannot be read.
+        ModelError: A link is broken, or leads out of the folder.
     """
     memory = _Memory(cache_dir() / "digests.json")
     files: dict[str, str] = {}
@@ -89,7 +89,7 @@ def _digest(file: ModelFile, memory: "_Memory") -> str:
 
 
 class _Memory:
-    """Digests of files that have not changed since."""
+    """A cache of file digests, each valid until its file changes."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

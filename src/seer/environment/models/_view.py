@@ -1,8 +1,8 @@
 """The folder that a sandbox sees as a model: flat, real files, no second copy of the weights.
 
-The hub's cache holds links to blobs, which break when one folder of it is mounted elsewhere. A
-view is a folder of hard links to the same blobs, with small files rewritten where they must be
-(an adapter's base, a hidden model's names). Views are made once and used again.
+The hub's cache holds links to blobs, which break when only one of its folders is mounted. A view is
+a folder of hard links to the same blobs, with small files rewritten where they must be (an
+adapter's base, a hidden model's names). Views are made once and reused.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ class ModelSource:
     """The hub's commit; None for a user's own folder."""
 
     def secrets(self, configured: str) -> frozenset[str]:
-        """Texts that must not be visible if this model is hidden."""
+        """Strings that must not be visible if this model is hidden."""
         return frozenset(
             {self.name, configured, str(self.folder)} | ({self.commit} if self.commit else set())
         )
@@ -63,17 +63,17 @@ class ModelSource:
 
 @dataclass(frozen=True)
 class View:
-    """A folder to mount, and files of other filesystems to mount over places in it."""
+    """A folder to mount, and files of other filesystems to mount over files in it."""
 
     folder: Path
     binds: tuple[tuple[str, Path], ...] = ()
     names: tuple[str, ...] = ()
-    """Of a hidden model: texts that reveal its name, from its files and configuration."""
+    """For a hidden model: strings that reveal its name, from its files and configuration."""
 
 
 @dataclass(frozen=True)
 class ModelFile:
-    """A file of a model, as it was found."""
+    """A file of a model, as `walk_model` found it."""
 
     name: str
     """Relative to the model's folder, with slashes."""
@@ -82,7 +82,7 @@ class ModelFile:
     status: os.stat_result
 
     def open(self) -> BufferedReader:
-        """Open the same file that was found.
+        """Open the file, if it is still the one that was found.
 
         Raises:
             ModelError: Another file has replaced it.
@@ -95,7 +95,7 @@ class ModelFile:
         return file
 
     def read(self) -> bytes:
-        """The content of the same file that was found."""
+        """The content of the file, if it is still the one that was found."""
         with self.open() as file:
             return file.read()
 
@@ -111,8 +111,8 @@ async def make_view(
 
     Args:
         source: The model's files.
-        hidden_as: The label of a hidden model, which replaces its name everywhere.
-        secrets: Texts that reveal its name.
+        hidden_as: For a hidden model: the label that replaces its name everywhere.
+        secrets: Strings that reveal its name.
         base_path: For an adapter: where its base model is in the sandbox.
 
     Raises:
@@ -147,7 +147,7 @@ async def make_view(
                 await asyncio.to_thread(builder.build, folder)
             except OSError as error:
                 raise ModelError(
-                    f"model {source.name!r}: no view of it can be made in {str(root)!r}: {error}"
+                    f"model {source.name!r}: its view could not be made in {str(root)!r}: {error}"
                 ) from error
             await asyncio.to_thread(prune, root, life=_STALE_AFTER, is_expired=_is_abandoned)
         os.utime(folder)
@@ -182,7 +182,7 @@ def walk_model(folder: Path) -> Iterator[ModelFile]:
     for parent, folders, names in os.walk(top, followlinks=True):
         folders[:] = sorted(f for f in folders if f not in _SKIPPED_FOLDERS)
         if len(Path(parent).relative_to(top).parts) > 16:
-            raise ModelError(f"{str(folder)!r} is nested too deeply (does a link lead back?)")
+            raise ModelError(f"{str(folder)!r} is nested too deeply (is there a link loop?)")
         for name in folders:
             real(Path(parent, name))
         for name in names:
@@ -204,7 +204,7 @@ def _is_flat(source: ModelSource) -> bool:
 
 
 def _open_files(source: ModelSource, files: list[ModelFile]) -> bool:
-    """Whether the sandbox's user can read all files; those of the hub's cache are opened.
+    """Whether the sandbox's user can read all files. Files in the hub's cache are made readable.
 
     As root, jails run as another user. Many programs save weights readable only by their owner.
 
@@ -235,7 +235,7 @@ def _is_own(file: ModelFile) -> bool:
 
 
 def _view_root(source: ModelSource, files: list[ModelFile]) -> Path:
-    """Seer's cache, or a folder in the hub's cache when that is another filesystem."""
+    """Seer's cache, or a folder in the hub's cache if that is on another filesystem."""
     own = cache_dir() / "views"
     own.mkdir(mode=0o700, exist_ok=True)
     if source.commit is None or files[0].status.st_dev == own.stat().st_dev:
@@ -249,7 +249,7 @@ def _view_root(source: ModelSource, files: list[ModelFile]) -> Path:
 
 
 def _gather(files: list[ModelFile], secrets: Set[str]) -> _blinding.Needles:
-    """The names that reveal a model, with those that its own files state."""
+    """The names that reveal a model, including those that its own files state."""
     found = set(secrets)
     architecture: set[str] = set()
     for file in files:
@@ -375,15 +375,16 @@ class _Builder:
             if error.errno not in _CANNOT_LINK:
                 raise
         if self._label is None and not _is_own(file):
-            # Mounted over the empty file: no copy, even from another filesystem.
+            # The original is mounted over this empty file, so nothing is copied.
             _write(target, b"")
             self._binds.append((file.name, str(file.path)))
             return
-        # A mount would show a hidden model's path in the mount table, or Seer's own files.
+        # A mount would reveal a hidden model's path in the mount table, or show Seer's own files.
         if file.status.st_size > 10**7:
             logger.warning(
                 "%s (%d MB) is copied, because %s cannot be linked into Seer's cache: it is on "
-                "another filesystem, or another user's; set XDG_CACHE_HOME to one that both share",
+                "another filesystem or owned by another user; set XDG_CACHE_HOME to a folder on "
+                "the same filesystem",
                 file.name,
                 file.status.st_size // 10**6,
                 self._source.folder,

@@ -62,7 +62,7 @@ def take_over(fetched: Path, environment: Path) -> None:
 
 
 def _own(path: Path, *, is_script: bool) -> None:
-    """Set the owner and the mode of a file, or remove what the jail has put in its place.
+    """Set the owner and the mode of a file, or remove anything that is not a plain file.
 
     Args:
         path: The file.
@@ -93,7 +93,7 @@ def site_packages(environment: Path) -> str:
 
 
 def open_folders(environment: Path) -> None:
-    """Let the sandbox's user enter the folders, independent of this process's umask."""
+    """Let the sandbox's user enter the folders, regardless of this process's umask."""
     environment.chmod(0o755)
     for parent, folders, _ in os.walk(environment):
         for name in folders:

@@ -1,6 +1,6 @@
 """The jail in which packages are fetched and built: other people's code may run there.
 
-It sees an interpreter, uv, the package sources and its own folders, and no other file of the user.
+It sees an interpreter, uv, the package sources and its own folders, but no other files of the user.
 If packages come from the network, it reaches the index server and nothing else.
 """
 
@@ -18,7 +18,7 @@ from seer.isolation._mounts import in_view
 from seer.isolation.backends._container import is_rented
 
 _UID = JAIL_UIDS[-1]
-"""The user of builds that root starts. Machines use other ids of the block."""
+"""The user id of builds that root starts. Machines use the other ids of the block."""
 PYTHON = "/seer/python"
 """Where a build finds the interpreter; mount it there with `interpreter_mounts`."""
 _INDEX = "/seer/index"
@@ -41,13 +41,13 @@ class BuildJail:
         """Choose a backend; nothing runs yet.
 
         Args:
-            mounts: What it sees.
-            env: Its environment.
+            mounts: What the jail sees.
+            env: The jail's environment.
             path_env: Variables whose values are paths below a mount's target.
-            index: The only server that it reaches; None for no network.
+            index: The only server that the jail can reach; None for no network.
 
         Raises:
-            IsolationUnavailableError: This machine has no jail that can enforce this.
+            IsolationUnavailableError: No kind of jail on this machine can enforce this.
         """
         self._backend = _choose(index)
         self._index = index
@@ -63,11 +63,11 @@ class BuildJail:
         }
 
     def path(self, target: str) -> str:
-        """Where the jail sees what was mounted at `target`, or below it."""
+        """The path at which the jail sees `target`: a mount's target, or a path below one."""
         return in_view(self._view, target)
 
     def translate(self, text: str) -> str:
-        """`text` with the mounted paths in it as the jail sees them."""
+        """`text` with the targets of mounts replaced by the paths at which the jail sees them."""
         return _replace_paths(text, self._view)
 
     def restore(self, text: str) -> str:
@@ -157,7 +157,7 @@ def _choose(index: IndexServer | None) -> Backend:
 def _replace_paths(text: str, view: Mapping[str, str]) -> str:
     if not view:
         return text
-    # A mount that is seen where it was may be below one that is not, so each counts.
+    # Mounts with unchanged paths count too: they may be below a mount whose path changed.
     longest_first = "|".join(re.escape(old) for old in sorted(view, key=len, reverse=True))
     # Whole paths only, on their own or in a file:// address.
     pattern = rf"(?:(?<=://)|(?<![\w./-]))({longest_first})(?![\w.-])"

@@ -1,7 +1,7 @@
 """A script for what a build jail does besides running uv. It uses only the standard library.
 
-`fetch LIST FOLDER` downloads files into a new folder; LIST is JSON, pairs of an address and a file
-name. `copy SOURCE TARGET` copies a project without what only its developers need.
+`fetch LIST FOLDER` downloads files into a new folder; LIST is a JSON list of (address, file name)
+pairs. `copy SOURCE TARGET` copies a project without its developers' environments and caches.
 """
 
 import json

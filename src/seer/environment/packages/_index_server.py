@@ -1,11 +1,11 @@
-"""The server of package indexes for build jails. A build reaches nothing else on the network.
+"""The package index server for build jails. A build can reach nothing else on the network.
 
-uv in the jail speaks plain HTTP to a forwarder on its own loopback. This server, outside, asks the
-real indexes. It serves the pages of the configured indexes and the files that those pages list, and
-nothing else. Credentials, certificates and proxies stay outside the jail.
+uv speaks plain HTTP to a forwarder on the jail's loopback. This server runs outside the jail and
+asks the real indexes. It serves the pages of the configured indexes and the files that those pages
+list, and nothing else. Credentials, certificates and proxies stay outside the jail.
 
-A file whose hash the index states is checked while it passes, and kept under that hash for later
-builds. Nothing else is kept, so no build can change what another one gets.
+A file whose hash the index states is checked while it is forwarded, and cached under that hash for
+later builds. Nothing else is cached, so no build can change what another build gets.
 """
 
 import base64
@@ -65,7 +65,7 @@ _MOST_CONNECTIONS = 128
 _LARGEST_PAGE = 256 << 20
 _REMEMBERED_PAGES = 128 << 20
 _MOST_BYTES = 256 << 30
-"""What one build may download: code in it can ask for every file of the index."""
+"""The most bytes that one build may download. Its code could ask for every file of an index."""
 _LIFE = 60 * 24 * 3600.0
 _MOST_PROBLEMS = 5
 
@@ -84,11 +84,12 @@ class _Refusal(Exception):
 
 
 class IndexServer:
-    """Serves the indexes of some settings on a Unix socket. Use as a context manager.
+    """Serves the configured indexes on a Unix socket. Use it as a context manager.
 
     Attributes:
-        folder: Mount this folder in the jail: it has the `socket`, and `forward.py` to start there.
-        port: Where the forwarder has to listen.
+        folder: The folder to mount in the jail. It has the `socket`, and `forward.py` to run in the
+            jail.
+        port: The port that the forwarder must listen on.
     """
 
     def __init__(self, settings: IndexSettings) -> None:
@@ -139,7 +140,7 @@ class IndexServer:
         return f"http://127.0.0.1:{self.port}"
 
     def index_env(self, env: Mapping[str, str]) -> dict[str, str]:
-        """Variables that send uv here, for settings that name the default index or none."""
+        """Variables that point uv at this server, also when the settings name no default index."""
         translated = {name: self.translate(value) for name, value in env.items()}
         if DEFAULT_INDEX in self._written and not env.keys() & {"UV_DEFAULT_INDEX", "UV_INDEX_URL"}:
             translated["UV_DEFAULT_INDEX"] = self.translate(DEFAULT_INDEX)
@@ -152,7 +153,7 @@ class IndexServer:
         return text
 
     def restore(self, text: str) -> str:
-        """`text` from a build, with the real addresses."""
+        """Undo `translate` in text from a build."""
 
         def file(match: re.Match[str]) -> str:
             try:
@@ -188,7 +189,7 @@ class IndexServer:
         return hmac.new(self._key, token.encode(), hashlib.sha256).hexdigest()[:32]
 
     def _file_of(self, path: str) -> tuple[str, tuple[str, str] | None]:
-        """The real address behind a path, and the hash that the index states."""
+        """The real address of the file at a path, and the hash that the index states."""
         found = _FILE_PATH.fullmatch(path)
         if found is None or not hmac.compare_digest(self._sign(found[1]), found[2]):
             raise _Refusal(404, "no such file")
@@ -224,7 +225,7 @@ class IndexServer:
 
     def _send_error(self, request: "_Request", status: int, reason: str) -> None:
         if request.began:
-            # The answer has begun, so only breaking it off can report the error.
+            # The answer has begun, so only closing the connection can report the error.
             request.close_connection = True
             return
         with contextlib.suppress(OSError):
@@ -269,7 +270,7 @@ class IndexServer:
         return page
 
     def _rewritten(self, url: str, kind: str, body: bytes) -> bytes:
-        """The page, with links to this server."""
+        """The page, with its links pointing to this server."""
         if "json" in kind:
             page = cast("dict[str, Any]", json.loads(body))
             files: list[dict[str, Any]] = []
@@ -331,7 +332,7 @@ class IndexServer:
         chunked: bool,
     ) -> None:
         """Forward a body. The last piece is sent only if the whole body has the stated hash."""
-        # A connection whose answer breaks off cannot carry another one.
+        # After an incomplete answer, the connection cannot be reused.
         request.close_connection = True
         digest = hashlib.new(known[0]) if known is not None else None
         draft = self._drafts.path / secrets.token_hex(8)
@@ -345,7 +346,7 @@ class IndexServer:
                 _write(request, held, chunked=chunked)
                 held = data
         if response.length:
-            raise ConnectionError("the index broke off in the middle of a file")
+            raise ConnectionError("the index closed the connection in the middle of a file")
         if digest is not None and known is not None:
             if digest.hexdigest() != known[1].lower():
                 reason = f"{response.url} does not have the {known[0]} that its index states"
@@ -368,7 +369,7 @@ class IndexServer:
         with self._lock:
             self._bytes_left -= count
             if self._bytes_left < 0:
-                raise OSError(f"a build may download {_MOST_BYTES >> 30} GiB")
+                raise OSError(f"the build has downloaded more than {_MOST_BYTES >> 30} GiB")
 
 
 class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
@@ -432,7 +433,8 @@ class _Links(HTMLParser):
             self._found.append({**values, "href": urljoin(self._url, values["href"])})
 
     def page(self, link: Callable[[str], str | None]) -> str:
-        """A page with the same links, each mapped by `link`, without those that it maps to None."""
+        """A page with the same links, each mapped by `link`. Links that it maps to None are left
+        out."""
         lines = ["<!DOCTYPE html><html><body>"]
         for values in self._found:
             target = link(values["href"])
@@ -486,7 +488,7 @@ class _Guard(urllib.request.BaseHandler):
         where = origin(request.full_url)
         host = urlsplit(request.full_url).hostname or ""
         if where not in self._own and _is_here(host):
-            raise _Refusal(403, f"{where} is this machine, and not a configured index")
+            raise _Refusal(403, f"{where} is this machine, not a configured index")
         login = self._logins.get(where) or self._logins.get(host)
         if login is not None:
             value = base64.b64encode(":".join(login).encode()).decode()
@@ -507,7 +509,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         newurl: str,
     ) -> urllib.request.Request | None:
         if req.full_url.startswith("https:") and not newurl.startswith("https:"):
-            raise _Refusal(502, "the index redirects from https to something else")
+            raise _Refusal(502, "the index redirects from https to another scheme")
         followed = super().redirect_request(req, fp, code, msg, headers, newurl)
         if followed is not None:
             followed.method = req.get_method()
@@ -530,7 +532,7 @@ class _Connecting(urllib.request.AbstractHTTPHandler):
             made._create_connection = _connect_elsewhere
             return made
 
-        # A proxy replaces the host, and checks names itself.
+        # With a proxy, `req.host` is the proxy, which resolves names itself.
         direct = req.host == urlsplit(req.full_url).netloc
         wanted = connection if direct and origin(req.full_url) not in self.own else http_class
         return super().do_open(wanted, req, **http_conn_args)
@@ -572,7 +574,8 @@ def _context(env: Mapping[str, str]) -> ssl.SSLContext:
         context.load_verify_locations(capath=folder)
     paths = ssl.get_default_verify_paths()
     if not (file or folder or paths.cafile or paths.capath):
-        # An interpreter that was built elsewhere may not know where this system keeps them.
+        # An interpreter that was built elsewhere may not know where this system keeps its
+        # certificates.
         with contextlib.suppress(ImportError):
             import certifi
 
@@ -591,7 +594,7 @@ def _proxies(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def _is_here(host: str) -> bool:
-    """Whether a name leads to this machine, or to what only this machine can reach."""
+    """Whether a name leads to this machine, or to an address that only this machine can reach."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError:
@@ -618,7 +621,7 @@ def _connect_elsewhere(
     for entry in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
         found = str(entry[4][0])
         if _is_local(found):
-            raise _Refusal(403, f"{host} is this machine, and not a configured index")
+            raise _Refusal(403, f"{host} is this machine, not a configured index")
         try:
             return socket.create_connection((found, port), timeout)
         except OSError as error:
@@ -635,7 +638,8 @@ def _is_lasting(error: Exception) -> bool:
 
 
 def _free_port() -> int:
-    """A port that is free, below those that the kernel gives to connections: it is bound later."""
+    """A free port. The kernel does not assign such low ports itself, so it stays free until it is
+    bound."""
     while True:
         port = 16384 + secrets.randbelow(16384)
         with socket.socket() as probe, contextlib.suppress(OSError):

@@ -1,7 +1,8 @@
-"""Where packages come from: the user's pip and uv settings, in terms that uv understands.
+"""Where packages come from: the user's pip and uv settings, as settings of uv.
 
 uv reads its own settings; pip's are translated here, for machines that are set up for pip only.
-Addresses may hold credentials. Those are for the index server, never for a build or a command line.
+Addresses may hold credentials. Only the index server gets the credentials; builds and command lines
+do not.
 """
 
 import configparser
@@ -33,7 +34,7 @@ DEFAULT_INDEX = "https://pypi.org/simple"
 
 @dataclass(frozen=True)
 class IndexSettings:
-    """The environment that gives uv the user's settings, and what that environment refers to."""
+    """The user's settings as environment variables for uv, and the sources that they name."""
 
     env: Mapping[str, str]
     paths: tuple[Path, ...]
@@ -41,9 +42,9 @@ class IndexSettings:
     config_files: tuple[Path, ...]
     """uv's own configuration files, the system's first."""
     find_links: tuple[str, ...]
-    """Folders and pages of links, which are not in `env`."""
+    """Folders and pages of links. `env` does not have them."""
     no_index: bool
-    """Whether packages come from folders and pages of links only."""
+    """Whether packages come only from `find_links`."""
     online: bool
     """Whether any source of packages is on the network."""
     remotes: tuple[str, ...]
@@ -66,7 +67,7 @@ class IndexSettings:
 
 
 def read_index_settings(environ: Mapping[str, str], *, home: Path | None = None) -> IndexSettings:
-    """Read the settings of uv and, where uv has none of a kind, of pip.
+    """Read uv's settings, and pip's settings if uv's name no package source.
 
     Args:
         environ: The user's environment.
@@ -143,7 +144,7 @@ def _toml_sources(table: Mapping[str, Any]) -> list[str]:
 
 
 def _listed(table: Mapping[str, Any], key: str) -> list[str]:
-    """The values of a setting, which may also be in the part for `uv pip`."""
+    """The values of a setting, including those in the `pip` table."""
     found: list[str] = []
     for part in (table, cast("Mapping[str, Any]", table.get("pip", {}))):
         value: Any = part.get(key, [])

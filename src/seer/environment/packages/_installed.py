@@ -1,7 +1,7 @@
 """Packages that are installed beside Seer, and how other environments reuse them.
 
-Packages that the machine has already are linked file by file, never installed a second time.
-Seer itself, its aliases and packages installed from a checkout are never reused.
+Their files are linked instead of being installed a second time. Seer itself, its aliases and
+packages installed from a checkout are never reused.
 """
 
 import csv
@@ -26,7 +26,7 @@ from seer._places import package_folders
 _OWN_MODULES = {"seer", "src", "interp_infra"}
 _SCRIPT_GROUPS = ("console_scripts", "gui_scripts")
 _SHARED = {"share", "etc", "include"}
-"""Folders beside `lib` that packages put data into; scripts are written again."""
+"""Folders beside `lib` that packages put data into. Scripts are generated instead."""
 _VERSION = f"python{sys.version_info.major}.{sys.version_info.minor}"
 _LEFT_OUT = {"direct_url.json", "INSTALLER", "REQUESTED"}
 _SCRIPT = """#!/bin/sh
@@ -68,14 +68,14 @@ def installed_packages() -> dict[str, Installed]:
 
 
 def site_folders() -> tuple[Path, ...]:
-    """The folders in which this interpreter finds packages, in its order."""
+    """The folders in which this interpreter finds packages, in search order."""
     own = (Path(sysconfig.get_path(name)) for name in ("purelib", "platlib"))
     paths = dict.fromkeys((*package_folders(), *own))
     return tuple(path for path in paths if path.is_dir())
 
 
 def fingerprint() -> str:
-    """Changes whenever something is installed or removed beside Seer."""
+    """A hash that changes whenever a package is installed or removed beside Seer."""
     entries = sorted(
         (entry.name, entry.stat().st_mtime_ns)
         for site in site_folders()
@@ -107,7 +107,7 @@ def _is_reusable(distribution: Distribution, site: Path) -> bool:
 def _record(distribution: Distribution) -> list[str]:
     """The files of a distribution, relative to its site-packages folder.
 
-    `Distribution.files` makes an object for each file, which takes a second in total.
+    This avoids `Distribution.files`, which makes an object for each file: a second in total.
     """
     text = distribution.read_text("RECORD") or ""
     return [row[0] for row in csv.reader(text.splitlines()) if row]

@@ -68,7 +68,7 @@ async def build_environment(
         The environment's folder; its packages are in `lib/python3.X/site-packages`.
 
     Raises:
-        PackageError: A package cannot be resolved, fetched or built; with the resolver's message.
+        PackageError: A package cannot be resolved, fetched or built; has the resolver's message.
         IsolationUnavailableError: A package must be fetched, and this machine has no jail for it.
     """
     check_python_version(python)
@@ -143,7 +143,7 @@ def _sources(requirements: Sequence[str]) -> tuple[IndexSettings, list[Path]]:
     """The user's index settings, and the files and folders that requirements point at."""
     settings = read_index_settings(os.environ)
     local = _local_requirements(requirements)
-    # A build gets copies of projects, so it must see only single files where they are.
+    # A build gets copies of project folders, so only single files are mounted in place.
     files = tuple(path for path in local if path.is_file())
     return replace(settings, paths=(*settings.paths, *files)), local
 
@@ -216,7 +216,7 @@ class _Build:
                 await asyncio.to_thread(self._assemble, plan, fetched)
                 return
             except _BrokenPackage as broken:
-                # It lacks files, so the resolver decides again without it.
+                # Files of the package are missing, so resolve again without it.
                 logger.warning(
                     "the installed package %s is damaged, and is not reused", broken.name
                 )
@@ -300,19 +300,19 @@ async def collect_wheels(
     *,
     on_progress: Callable[[str], None],
 ) -> None:
-    """Collect in a folder the wheels that a remote host needs and cannot download itself.
+    """Collect the wheels that a remote host needs and cannot download itself.
 
-    They are resolved as that host would resolve them, with their dependencies. A package without a
-    wheel is built here, and is sent if its wheel fits every machine.
+    The packages and their dependencies are resolved as on that host. A package without a wheel is
+    built here; its wheel must fit the host.
 
     Args:
-        requirements: What is wanted.
+        requirements: Packages in PEP 508 form.
         folder: Where the wheels go.
         target: The remote host's `python`, `machine` and `libc` version.
         on_progress: Called with short messages about the progress.
 
     Raises:
-        PackageError: A package has no wheel for that host.
+        PackageError: A package has no wheel that fits the host.
     """
     on_progress("collecting wheels")
     settings, _ = await asyncio.to_thread(_sources, requirements)
@@ -346,8 +346,8 @@ async def _place_sources(
 ) -> tuple[list[str], list[Path]]:
     """The requirements as a build sees them, and the projects that it gets copies of.
 
-    Repositories are fetched outside the build. Git runs none of their code, and the build then
-    needs no network for them.
+    Repositories are fetched outside the build: git runs none of their code, and the build needs no
+    network for them.
     """
     wanted: list[str] = []
     folders: list[Path] = []

@@ -59,7 +59,7 @@ def find_uv() -> Path:
     """The uv program that the `uv` package brings, or that was sent to a remote host.
 
     Raises:
-        PackageError: There is none.
+        PackageError: uv is not installed.
     """
     try:
         from uv import find_uv_bin
@@ -102,7 +102,7 @@ class Target:
     """The remote host that wheels must fit."""
 
     python: str
-    """Its Python's version, as `3.11`."""
+    """Its Python version, such as `3.11`."""
     machine: str
     libc: str
     """The version of its C library."""
@@ -123,7 +123,7 @@ class Target:
 
 @dataclass(frozen=True)
 class _PinnedPackage:
-    """A pinned package, and where its wheel or its source is."""
+    """A pinned package, and the location of its wheel or source."""
 
     pin: str
     name: str
@@ -145,15 +145,15 @@ class UvBuild:
         target: Target | None = None,
         on_progress: Callable[[str], None],
     ) -> None:
-        """Nothing runs yet.
+        """Prepare the build. Nothing runs yet.
 
         Args:
             settings: Where packages come from.
             draft: A folder that no jail can write to, for this build alone.
             stubs: Wheels without content for what the machine has.
-            index: Serves the sources on the network; None where there are none.
-            folders: Projects of this machine that requirements refer to as `source_address`.
-            target: The host that packages are for; None is this one.
+            index: Serves the sources on the network; None if there are none.
+            folders: Local projects. Requirements refer to them by `source_address`.
+            target: The host that packages are for; None for this host.
             on_progress: Called with uv's lines.
         """
         self._settings = settings
@@ -171,9 +171,9 @@ class UvBuild:
         (draft / "script" / "build.py").chmod(0o644)
 
     async def resolve(self, requirements: Sequence[str], pins: Sequence[str]) -> list[str]:
-        """The pins that meet the requirements, installed versions preferred.
+        """Resolve the requirements to pins, and prefer installed versions.
 
-        What has no wheel is built for its metadata, as `uv pip install` would do.
+        A package without a wheel is built for its metadata, as `uv pip install` does.
 
         Raises:
             BuildFailed: There is no solution.
@@ -181,7 +181,7 @@ class UvBuild:
         work = self._fresh("resolve")
         jail = self._jail(work, stubs=True)
         _put(work, "wanted.in", jail.translate("\n".join(requirements) + "\n"))
-        # uv takes the pins in an existing output file as preferences, not as bounds.
+        # uv treats the pins in an existing output file as preferences, not as constraints.
         _put(work, "out.txt", "\n".join(pins) + "\n")
         # Build requirements must be real packages, not wheels without content.
         _put(work, "build.txt", "\n".join(pin.replace("==", "!=") for pin in pins) + "\n")
@@ -222,7 +222,7 @@ class UvBuild:
             *("--requirement", jail.path(f"{_WORK}/pins.txt")),
         )
         # Without `site`, no .pth file is read: those may hold code. A file that does not compile
-        # stays without bytecode, as many packages have some that are not meant to.
+        # gets no bytecode; many packages include such files on purpose.
         jobs = ("-j", "0") if jail.has_shared_memory else ()
         await jail.run([python, "-I", "-S", "-m", "compileall", "-q", *jobs, f"{environment}/lib"])
         return work / "env"
@@ -231,14 +231,14 @@ class UvBuild:
         """Collect a wheel of each pin for the target, and return their folder.
 
         Raises:
-            BuildFailed: Something has no wheel that fits there, and none can be built here.
+            BuildFailed: A package has no wheel that fits the target, and none can be built here.
         """
         ready, sources = await self._sort(pins)
         wheels, built = await self._build_all(sources)
         for source, file in built:
             if self._rank_of(file) is None:
                 raise BuildFailed(
-                    f"{source.pin} has no wheel that fits, and built here it becomes {file}"
+                    f"{source.pin} has no wheel that fits; building it here gives {file}"
                 )
         work = self._fresh("fetch")
         jail = self._jail(work)
@@ -276,7 +276,7 @@ class UvBuild:
         return ready, sources
 
     def _rank_of(self, wheel: str) -> int | None:
-        """How well a wheel fits, the lower the better; None where it does not."""
+        """The rank of a wheel, where lower is better; None if the wheel does not fit."""
         try:
             tags = parse_wheel_filename(_file_name(wheel))[3]
         except InvalidWheelFilename:
@@ -284,7 +284,7 @@ class UvBuild:
         return min((self._rank[tag] for tag in tags if tag in self._rank), default=None)
 
     async def _files(self, pins: Sequence[str]) -> list[tuple[str, list[str], str | None]]:
-        """The locations of the wheels and of the source, if any, of each pin."""
+        """For each pin, the locations of its wheels and of its source, if any."""
         work = self._fresh("files")
         jail = self._jail(work, cache="resolve")
         _put(work, "pins.in", "\n".join(pins) + "\n")
@@ -312,7 +312,7 @@ class UvBuild:
     async def _build_all(
         self, sources: Sequence[_PinnedPackage]
     ) -> tuple[Path, list[tuple[_PinnedPackage, str]]]:
-        """A folder with a wheel of each, and the wheels' file names."""
+        """Build a wheel of each source. Returns their folder and their file names."""
         wheels = self._fresh("wheels")
         wheels.chmod(0o755)
         built: list[tuple[_PinnedPackage, str]] = []
@@ -341,7 +341,7 @@ class UvBuild:
         return _take_wheel(work, source.name, wheels)
 
     async def _fetch(self, jail: BuildJail, work: Path, files: Sequence[tuple[str, str]]) -> None:
-        """Download files into `fetched` of the work folder, which no jail has had yet."""
+        """Download files into `fetched` in a work folder that no jail has used yet."""
         _put(work, "list.json", json.dumps(files))
         where = [jail.path(f"{_WORK}/{name}") for name in ("list.json", "fetched")]
         await self._run_script(jail, "fetch", *where)
@@ -370,7 +370,7 @@ class UvBuild:
             raise BuildFailed(self._with_real_addresses("\n".join([words, *problems])))
 
     def _flags(self) -> list[str]:
-        # uv has no variable for this one.
+        # uv has no variable for this option.
         return ["--no-index"] if self._settings.no_index else []
 
     def _platform(self) -> list[str]:
@@ -407,7 +407,7 @@ class UvBuild:
             *(Mount(p, str(path)) for path, p in self._paths.items() if not _is_system(path)),
             *readable,
         ]
-        # Sources below /tmp must stay visible there, so the jail's own goes elsewhere.
+        # Sources below /tmp must stay visible, so the jail's temporary folder goes elsewhere.
         sources = [mount.target for mount in shown]
         tmp = "/seer/tmp" if any(path.startswith("/tmp/") for path in sources) else "/tmp"
         env = self._settings.build_env
@@ -494,7 +494,7 @@ def _is_closed(path: Path) -> bool:
 
 
 def _put(work: Path, name: str, text: str) -> None:
-    """Write a file into a folder that no jail has had yet."""
+    """Write a file into a folder that no jail has used yet."""
     (work / name).write_text(text)
     (work / name).chmod(0o666)
 
@@ -508,7 +508,7 @@ def _read(work: Path, name: str) -> str:
 
 
 def _take_wheel(work: Path, name: str, wheels: Path, *, file: str | None = None) -> str:
-    """Copy a wheel out of a jail's folder, to which code of a package could write.
+    """Copy a wheel out of a jail's folder. Code of a package could write to that folder.
 
     Args:
         work: The jail's folder. The wheel is the one in `out`, or `file` in `fetched`.
@@ -531,7 +531,7 @@ def _take_wheel(work: Path, name: str, wheels: Path, *, file: str | None = None)
         found = [entry for entry in os.listdir(folder) if entry.endswith(".whl")]  # noqa: PTH208
         taken = file if file is not None else "".join(found[:1])
         if (file is None and len(found) != 1) or _wheel_name(taken) != canonicalize_name(name):
-            raise BuildFailed(f"{name}: the build left {found!r} instead of one wheel of it")
+            raise BuildFailed(f"{name}: the build left {found!r} instead of one wheel")
         with os.fdopen(open_beneath(folder, taken, os.O_RDONLY | os.O_NONBLOCK), "rb") as content:
             if not stat.S_ISREG(os.fstat(content.fileno()).st_mode):
                 raise BuildFailed(f"{name}: the build's wheel is not a file")

@@ -54,7 +54,7 @@ def _read(folder: Path, name: str) -> tuple[bytes, int]:
 
 @dataclass(frozen=True)
 class CachedModel:
-    """A model for the hub's cache of a machine."""
+    """A model to place in a machine's hub cache."""
 
     name: str
     """Its hub id, or a path. A path is not placed in the hub's cache."""
@@ -65,9 +65,9 @@ class CachedModel:
 
 
 async def place_in_hub_cache(machine: Machine, models: Sequence[CachedModel]) -> None:
-    """Let programs in the machine load models by their hub ids, from where they are mounted.
+    """Let programs in the machine load mounted models by their hub ids.
 
-    The hub's own cache is a folder per model with links to its files, one set per commit.
+    The hub's cache has a folder per model, with one folder of links per commit.
     """
     for model in models:
         if is_local_model(model.name):
@@ -93,7 +93,7 @@ async def check_out(
     """Copy a repository inside the machine, so that its agent can change it.
 
     Raises:
-        RepoError: It could not be copied, or its install command failed.
+        RepoError: The repository could not be copied, or its install command failed.
     """
     source = machine.path(f"{REPOS}/{repo.name}")
     argv = ["cp", "-a", "--no-preserve=ownership", "--reflink=auto", source, repo.name]

@@ -1,7 +1,7 @@
-"""Runs on another host, from the code archive, and prepares parts of a sandbox there.
+"""Prepares parts of a sandbox on a remote host. It runs there from the code archive.
 
-`main` gets one request from `RemotePreparer`, reports progress, and returns the result. The work is
-that of `LocalPreparer`.
+`main` gets one request from `RemotePreparer`, reports progress, and returns the result.
+`LocalPreparer` does the work.
 """
 
 import asyncio
@@ -97,7 +97,7 @@ async def _download(request: Mapping[str, Any], report: OnReport) -> list[str | 
 
 
 def _in_store(name: str, revision: str) -> list[str | None] | None:
-    """A model in the folder of models that this host keeps: its folder, and its commit if known."""
+    """Look up a model in this host's model store. Returns its folder, and its commit if known."""
     root = os.environ.get(_STORE, "")
     if not root:
         return None

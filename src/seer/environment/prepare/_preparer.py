@@ -2,7 +2,8 @@
 
 A machine can only mount what is on its own host. `LocalPreparer` prepares on this host. For a
 machine on another host, `RemotePreparer` runs the same functions there (`_on_host`), so that
-weights and wheels need not pass through the user's connection. It sends what only this host has.
+weights and wheels need not pass through the user's connection. It sends files that only this host
+has.
 """
 
 import asyncio
@@ -72,7 +73,7 @@ class Preparer(ABC):
         """Make an environment with these packages; None if no packages are wanted.
 
         Raises:
-            PackageError: They could not be installed, or system packages are missing.
+            PackageError: The packages could not be installed, or system packages are missing.
         """
 
     @abstractmethod
@@ -81,7 +82,7 @@ class Preparer(ABC):
 
     @abstractmethod
     async def repo(self, config: RepoConfig) -> PreparedRepo:
-        """Check a repository out.
+        """Fetch a repository and check it out.
 
         Raises:
             RepoError: It could not be fetched.
@@ -95,7 +96,7 @@ class Preparer(ABC):
     async def download(
         self, name: str, revision: str, *, token: str | None, on_bytes: OnBytes
     ) -> tuple[Path, str | None]:
-        """Download a model from the hub: its folder, and its commit if it has one.
+        """Download a model from the hub. Returns its folder, and its commit if it has one.
 
         Raises:
             ModelError: It could not be found or downloaded.
@@ -110,7 +111,7 @@ class Preparer(ABC):
         secrets: frozenset[str],
         base_path: str | None,
     ) -> View:
-        """Make the folder of a model as a sandbox sees it; see `make_view`."""
+        """Make the folder that a sandbox sees as the model; see `make_view`."""
 
     async def models(
         self,
@@ -126,7 +127,7 @@ class Preparer(ABC):
             models: The models.
             models_root: The folder of the sandbox that holds them.
             token: The hub token to use instead of the one that the hub's library finds.
-            on_bytes: Called while bytes arrive, with sums over all models so far.
+            on_bytes: Called during downloads, with the sums over all models so far.
 
         Raises:
             ModelError: A model could not be prepared; the message says why and what to do.
@@ -234,7 +235,7 @@ class LocalPreparer(Preparer):
 
 @dataclass(frozen=True)
 class _Sources:
-    """Finds the files of models, or downloads them."""
+    """Finds or downloads the files of models."""
 
     preparer: Preparer
     aliases: Mapping[str, str]
@@ -243,7 +244,7 @@ class _Sources:
 
     async def find(self, name: str, revision: str) -> ModelSource:
         if name in self.aliases:
-            logger.warning("%s: %r is used in place of %r", ALIASES, self.aliases[name], name)
+            logger.warning("%s: using %r instead of %r", ALIASES, self.aliases[name], name)
             name, revision = self.aliases[name], "main"
         if is_local_model(name):
             folder = await self.preparer.place(own_folder(name))
@@ -299,7 +300,7 @@ class RemotePreparer(Preparer):
             on_message=on_message or (lambda _: None),
         )
         if found.get("needs") == "uv":
-            # A host without uv gets a copy of this host's uv.
+            # The host has no uv, so it gets a copy of this host's uv.
             self._uv = await self._push_uv(str(found["machine"]))
             return await self._ask(operation, request, on_message=on_message)
         return found["result"]
@@ -322,7 +323,7 @@ class RemotePreparer(Preparer):
         system: Sequence[str],
         on_progress: OnText,
     ) -> Path | None:
-        """Make an environment with these packages on that host."""
+        """Make an environment with these packages on the remote host."""
         request = {"requirements": list(requirements), "python": python, "system": list(system)}
 
         def show(message: Mapping[str, Any]) -> None:
@@ -345,12 +346,12 @@ class RemotePreparer(Preparer):
         return Path(found) if found is not None else None
 
     async def versions(self, environment: Path | None, wanted: Sequence[str]) -> dict[str, str]:
-        """Read the versions of an environment's packages on that host."""
+        """Read the versions of an environment's packages on the remote host."""
         where = str(environment) if environment is not None else None
         return await self._ask("versions", {"environment": where, "wanted": list(wanted)})
 
     async def repo(self, config: RepoConfig) -> PreparedRepo:
-        """Fetch a repository on that host. A folder of this host is sent there."""
+        """Fetch a repository on the remote host. A folder on this host is sent there."""
         if _is_here(config.url):
             made = await prepare_repo(config)
             return replace(made, host_path=await self._host.push(made.host_path))
@@ -361,13 +362,13 @@ class RemotePreparer(Preparer):
         return PreparedRepo(**fields)
 
     async def place(self, path: Path) -> Path:
-        """Send a folder of this host there."""
+        """Send a file or folder of this host to the remote host."""
         return await self._host.push(path)
 
     async def download(
         self, name: str, revision: str, *, token: str | None, on_bytes: OnBytes
     ) -> tuple[Path, str | None]:
-        """Download a model of the hub on that host."""
+        """Download a model from the hub on the remote host."""
 
         def show(message: Mapping[str, Any]) -> None:
             if "done" in message:
@@ -385,7 +386,7 @@ class RemotePreparer(Preparer):
         secrets: frozenset[str],
         base_path: str | None,
     ) -> View:
-        """Make the folder of a model as a sandbox sees it on that host."""
+        """Make the folder that a sandbox sees as the model, on the remote host."""
         found = await self._ask(
             "view",
             {
@@ -402,6 +403,6 @@ class RemotePreparer(Preparer):
 
 
 def _is_here(url: str) -> bool:
-    """Whether a repository is a folder of this host."""
+    """Whether a repository is a folder on this host."""
     path = Path(url.removeprefix("file://")).expanduser()
     return path.is_absolute() and path.is_dir()

@@ -42,10 +42,10 @@ class PreparedRepo:
 
 
 async def prepare_repo(config: RepoConfig) -> PreparedRepo:
-    """Fetch a repository, as little of it as its server allows, and check it out.
+    """Fetch as little of a repository as its server allows, and check it out.
 
     Raises:
-        RepoError: It could not be fetched, or has no such ref; with git's message.
+        RepoError: It could not be fetched, or has no such ref; the message has git's output.
         SecretMissingError: The secret for it is not set.
     """
     if shutil.which("git") is None:
@@ -66,7 +66,7 @@ async def prepare_repo(config: RepoConfig) -> PreparedRepo:
 
 
 class _Mirror:
-    """The bare repository that holds what was fetched from one address so far."""
+    """The bare repository that holds everything fetched from one address so far."""
 
     def __init__(self, git: "_Git", path: Path, config: RepoConfig) -> None:
         self._git = git
@@ -74,7 +74,7 @@ class _Mirror:
         self._config = config
 
     async def fetch(self) -> tuple[str, str | None]:
-        """Fetch the ref. Returns its commit, and the branch if it is one."""
+        """Fetch the ref. Returns its commit, and its name if it is a branch."""
         if not self.path.is_dir():
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with TransientFolder("draft", inside=self.path.parent) as draft:
@@ -92,7 +92,7 @@ class _Mirror:
             found = await self._try_ref(full)
             if found is not None:
                 return found, branch
-        # Perhaps an abbreviated commit, or a ref outside of branches and tags.
+        # The ref may be an abbreviated commit, or neither a branch nor a tag.
         if re.fullmatch(r"[0-9a-f]{4,39}", ref):
             await self._fetch_all()
             found = await self._resolve(ref)
@@ -111,7 +111,7 @@ class _Mirror:
         return await self._keep("FETCH_HEAD")
 
     async def _try_ref(self, ref: str) -> str | None:
-        """As `_fetch_ref`, but None where the server knows no such ref."""
+        """Like `_fetch_ref`, but returns None if the server has no such ref."""
         code, _, err = await self._git.attempt(
             *_FETCH, "--depth=1", self._git.url, f"+{ref}", cwd=self.path
         )
@@ -128,7 +128,7 @@ class _Mirror:
             *_FETCH, "--depth=1", self._git.url, commit, cwd=self.path
         )
         if code != 0:
-            # Some servers give out branches and tags only; then all of them are needed.
+            # Some servers send only branches and tags, so fetch all of them.
             logger.info("repo %s: fetching everything (%s)", self._config.name, err[-200:])
             await self._fetch_all()
         if await self._resolve(commit) != commit:
@@ -154,7 +154,7 @@ class _Mirror:
         return out if code == 0 else None
 
     async def _keep(self, name: str) -> str:
-        """Give a commit a ref of its own, so that a clean-up keeps it."""
+        """Give a commit its own ref, so that garbage collection keeps it."""
         commit = await self._resolve(name)
         if commit is None:
             raise RepoError(f"repo {self._git.url!r}: {name!r} is not a commit")
@@ -168,7 +168,7 @@ _FETCH = ("fetch", "--quiet", "--no-tags", "--no-recurse-submodules", "--no-writ
 async def _check_out(
     git: "_Git", mirror: Path, target: Path, commit: str, branch: str | None
 ) -> None:
-    """Make a checkout in a temporary folder, then give it its name."""
+    """Make a checkout in a temporary folder, then rename it."""
     with TransientFolder("draft", inside=target.parent) as draft:
         await git.run("init", "--quiet", "--template=", ".", cwd=draft)
         kept = f"refs/seer/kept/{commit}"
@@ -224,7 +224,7 @@ _KEPT = {
     *("GIT_SSL_CAINFO", "GIT_SSL_CAPATH", "GIT_SSL_NO_VERIFY", "GIT_SSH", "GIT_SSH_COMMAND"),
     *("GIT_PROXY_COMMAND", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM"),
 }
-"""The user's variables that git gets. Others (GIT_DIR, GIT_TRACE, ...) would mislead it."""
+"""The user's GIT_ variables that git gets. Others (GIT_DIR, GIT_TRACE, ...) would mislead it."""
 
 
 _BARE = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "GIT_ATTR_NOSYSTEM": "1"}
@@ -232,7 +232,7 @@ _BARE = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "GIT_ATTR_
 
 
 class _Git:
-    """Runs git for one address, with its token where there is one. Use as a context manager."""
+    """Runs git for one address, with its token if it has one. Use it as a context manager."""
 
     def __init__(
         self,
@@ -268,7 +268,7 @@ class _Git:
     def _offer_token(self, token: str) -> None:
         """Pass the token through a descriptor.
 
-        So it is in no file, process list, environment, log line or error.
+        This keeps it out of files, process lists, environments, logs and errors.
         """
         fd = os.memfd_create("seer-token", 0)
         self._stack.callback(os.close, fd)
@@ -292,7 +292,7 @@ class _Git:
         """Run git and return its output.
 
         Raises:
-            RepoError: It failed.
+            RepoError: Git failed.
         """
         code, out, err = await self.attempt(*arguments, cwd=cwd)
         if code != 0:
@@ -302,9 +302,9 @@ class _Git:
     async def attempt(self, *arguments: str, cwd: Path) -> tuple[int, str, str]:
         """Run git and return its exit code, output and errors.
 
-        The user's configuration applies only while git talks to the server. A repository's
-        attributes choose among the configured filters, so a checkout with it could start the
-        user's programs on files of the repository.
+        The user's configuration applies only to a fetch from the server. During a checkout, the
+        repository's attributes could select filters from that configuration, and so run the user's
+        programs on its files.
         """
         env = self._env if self.url in arguments and arguments[0] == "fetch" else self._env | _BARE
         ended = await run_program(
@@ -316,10 +316,10 @@ class _Git:
         return ended.exit_code, ended.stdout.strip(), ended.stderr.strip()
 
     def error(self, words: str) -> RepoError:
-        """Git's failure, with what to do about it."""
+        """Git's failure as an error that says what to do."""
         lower = words.lower()
         if "could not read username" in lower or "authentication failed" in lower:
-            advice = "the server wants a login; name a valid token in RepoConfig.token_secret"
+            advice = "the server requires a login; name a valid token in RepoConfig.token_secret"
         elif "error: 403" in lower or "permission denied" in lower:
             advice = "access was refused; check what the token or key may do"
         elif "not found" in lower or "does not exist" in lower or "not appear to be" in lower:

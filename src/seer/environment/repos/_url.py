@@ -15,7 +15,7 @@ _BAD_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\;|&$`<>(){}'\"!#]|\.\.|@\{|//|\.l
 
 
 def check_url(field: str, value: object) -> str:
-    """A git address that holds no credentials and nothing a shell or git could misread.
+    """Check that a git address has no credentials and nothing that a shell or git could misread.
 
     Raises:
         ConfigError: The address is not one of the accepted forms.
@@ -26,7 +26,7 @@ def check_url(field: str, value: object) -> str:
         raise ConfigError(field, shown, "must not start with '-'")
     if not _CHARACTERS.fullmatch(url):
         bad = sorted(set(_CHARACTERS.sub("", url)))
-        raise ConfigError(field, shown, f"holds characters that are not allowed: {''.join(bad)!r}")
+        raise ConfigError(field, shown, f"has characters that are not allowed: {''.join(bad)!r}")
     scheme, separator, rest = url.partition("://")
     if separator:
         if scheme not in _SCHEMES or "::" in scheme:
@@ -34,7 +34,7 @@ def check_url(field: str, value: object) -> str:
         user, at, _ = rest.partition("/")[0].rpartition("@")
         if at and (scheme != "ssh" or ":" in user):
             raise ConfigError(
-                field, shown, "holds credentials; name a secret in RepoConfig.token_secret instead"
+                field, shown, "has credentials; name a secret in RepoConfig.token_secret instead"
             )
         host = rest.partition("/")[0].rpartition("@")[2]
         if (scheme != "file" and not host) or host.startswith("-") or not repo_name(url):
@@ -51,10 +51,10 @@ def check_url(field: str, value: object) -> str:
 
 
 def check_ref(field: str, value: object) -> str:
-    """A branch, tag or commit.
+    """Check that a ref can be a branch, tag or commit.
 
     Raises:
-        ConfigError: Git would not accept it, or would take it for an option.
+        ConfigError: Git would refuse it, or would treat it as an option.
     """
     ref = check.text(field, value)
     if ref.startswith(("-", "/", ".")) or _BAD_REF.search(ref):
@@ -77,5 +77,5 @@ def clone_url(url: str) -> str:
 
 
 def sends_token_safely(url: str) -> bool:
-    """Whether a token for this address is encrypted on its way, or does not leave this machine."""
+    """Whether a token sent to this address is encrypted, or does not leave this machine."""
     return clone_url(url).startswith("https://") or bool(_LOOPBACK.match(url))

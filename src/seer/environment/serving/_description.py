@@ -20,23 +20,23 @@ class FunctionDescription:
     result: dict[str, Any]
     """JSON Schema of the result."""
     options: dict[str, Any]
-    """What `@expose(...)` says."""
+    """The arguments of `@expose(...)`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CopyDescription:
-    """One copy of an interface that is served with several."""
+    """One copy of an interface that is served with several copies."""
 
     copy: int
-    """Its number. No other copy of the interface, running or ended, has the same."""
+    """The copy's number, which the interface never reuses."""
     state: str
-    """`starting`, `ready`, `draining` (it finishes what it runs) or `ending`."""
+    """`starting`, `ready`, `draining` (finishing its running calls) or `ending`."""
     pid: int
     """Its process in the sandbox."""
     gpu: str | None
-    """The GPU that it sees, as CUDA names it; None where the sandbox has none."""
+    """The GPU that it sees, as CUDA names it; None if the sandbox has no GPU."""
     running: int
-    """How many calls it runs."""
+    """How many calls it is running."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,12 +50,12 @@ class InterfaceDescription:
     warnings: tuple[str, ...]
     """Warnings from when the file was loaded, such as missing return hints."""
     copies: tuple[CopyDescription, ...] = ()
-    """Its copies, where it is served with several."""
+    """Its copies, if it is served with several."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class InterfaceUsage:
-    """What a served interface has used, in the units of a `Budget`."""
+    """The usage of a served interface, in the units of a `Budget`."""
 
     interface: dict[str, float]
     functions: dict[str, dict[str, float]]

@@ -37,21 +37,21 @@ class ServeRequest:
     models: Mapping[str, str]
     """The folder of each model in the machine, by every name that the interface may use."""
     hidden: Mapping[str, str]
-    """Names that no agent may learn, each with the name that replaces it."""
+    """Names that no agent may learn, each with its replacement."""
     budget: Budget | None = None
     function_budgets: Mapping[str, Budget] = field(default_factory=dict[str, Budget])
     caller_budget: Budget | None = None
-    """What each caller may use."""
+    """The limits for each caller."""
     caller_memory: int = DEFAULT_ALLOWANCE
     """Bytes of the interface's memory that each caller may hold."""
     restart: str = "never"
     tracebacks: Tracebacks = "names"
     replicas: int = 1
-    """The number of copies at the start."""
+    """The initial number of copies."""
     call_timeout: float | None = CALL_TIMEOUT
     """Seconds that a call may run if its function has no timeout of its own."""
     origins: tuple[ModelOrigin, ...] = ()
-    """What the models really are; for records only."""
+    """Where the models really come from; for records only."""
     packages: Mapping[str, str] = field(default_factory=dict[str, str])
     has_network: bool = True
 
@@ -71,7 +71,7 @@ class ServeRequest:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "ServeRequest":
-        """Read what `to_json` gave."""
+        """Read the output of `to_json`."""
         values = known_fields(cls, data)
         values["file"] = Path(values["file"])
         for name in ("budget", "caller_budget"):
@@ -102,7 +102,7 @@ def make_request(
     """Check the options of `ScopedSandbox.serve`, and complete them from a running sandbox.
 
     Raises:
-        ConfigError: An option has a value that cannot work.
+        ConfigError: An option has an invalid value.
         ServeError: There is no such file.
     """
     if restart not in ("never", "on-failure"):
@@ -153,7 +153,7 @@ def make_request(
 def _caller_memory(wanted: int | str | None, memory: int | None) -> int:
     if wanted is not None:
         return size("serve(caller_memory=)", wanted)
-    # With several callers, the interface itself must still have room.
+    # Several callers together must still leave memory for the interface itself.
     return DEFAULT_ALLOWANCE if memory is None else min(DEFAULT_ALLOWANCE, memory // 8)
 
 

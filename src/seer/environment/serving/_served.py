@@ -1,7 +1,7 @@
 """One interface that a scoped sandbox serves: start it, open callers, reload and stop it.
 
-This is the controller's side. What runs in the sandbox is `seer.rpc.server`; an agent's jail gets
-one socket per caller and never sees the control socket.
+This is the controller's side. `seer.rpc.server` runs in the sandbox. An agent's jail gets one
+socket per caller and never sees the control socket.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ _EXIT_CODE_TIME = 10.0
 """Seconds to wait for the exit code of an interface whose sockets are closed."""
 
 GATE_FILES = "/seer/gate"
-"""Where a scoped machine has the server's bundle mounted."""
+"""Where the server's bundle is mounted in a scoped machine."""
 
 _LAST_LINES = 50
 
@@ -64,7 +64,7 @@ class CallerSocket:
 
     @property
     def path(self) -> Path:
-        """The Unix socket. A connection to it is a connection of this caller."""
+        """The Unix socket. Every connection to it acts as this caller."""
         return self._socket.path
 
     @property
@@ -74,7 +74,7 @@ class CallerSocket:
 
     async def aclose(self) -> None:
         """End the caller: its calls are cancelled, its handles freed, the socket removed."""
-        # A gate that is gone has ended all its callers already.
+        # If the gate is gone, its callers have already ended.
         with contextlib.suppress(ConnectionError):
             await self._control.remove_caller(self.name)
         await self._socket.close()
@@ -110,10 +110,11 @@ class Served:
         Args:
             request: What to serve.
             machine: A machine with the server's bundle at `GATE_FILES`.
-            on_line: Called with what the interface prints while it loads.
+            on_line: Called with each line that the interface prints while it loads.
 
         Raises:
-            ServeError: The interface cannot be served; with file, line and reason.
+            ServeError: The interface cannot be served; the message has the file, the line and the
+                reason.
         """
         folder = f"{machine.layout.run}/{secrets.token_hex(3)}"
         self = cls(request, machine, folder)
@@ -136,7 +137,7 @@ class Served:
         """Adopt an interface that another process left running.
 
         Raises:
-            InterfaceDiedError: It has ended since.
+            InterfaceDiedError: The interface has ended.
         """
         self = cls(request, machine, folder)
         self._mark = secrets.token_hex(2)
@@ -161,10 +162,10 @@ class Served:
         """Make a new caller, with a socket of its own.
 
         Args:
-            label: The beginning of its name in records and listings.
+            label: The prefix of its name in records and listings.
         """
         self._callers += 1
-        # The mark keeps the name apart from those that an earlier controller gave.
+        # The mark makes the name differ from names that an earlier controller gave.
         number = f"{self._callers}-{self._mark}" if self._mark else f"{self._callers}"
         name = f"{re.sub(r'[^A-Za-z0-9_.-]', '-', label)[:60] or 'caller'}-{number}"
         # Short, because tools such as curl accept paths of at most 107 bytes.
@@ -177,7 +178,7 @@ class Served:
         self.dependents.add(dependent)
 
     async def reload(self) -> None:
-        """Send the file as it is now, and load it again; kept objects stay.
+        """Send the current file and load it again. Objects marked with `keep` stay.
 
         Raises:
             ServeError: The changed file cannot be served; the old version is still served.
@@ -188,7 +189,7 @@ class Served:
         self._learn(found)
 
     async def scale(self, replicas: int) -> None:
-        """Change the number of copies, and wait until that many run.
+        """Change the number of copies, and wait until this many run.
 
         Raises:
             ServeError: A new copy could not load the interface; the running copies continue.
@@ -197,7 +198,7 @@ class Served:
             await self.control.scale(replicas)
 
     async def copies(self) -> tuple[CopyDescription, ...]:
-        """Its copies, as they are now."""
+        """The current copies."""
         found = (await self.control.health())["copies"]
         return tuple(CopyDescription(**copy) for copy in found)
 
@@ -214,7 +215,7 @@ class Served:
 
     @property
     def name(self) -> str:
-        """What agents call it."""
+        """The name that agents use."""
         return self.request.name
 
     def about(self) -> dict[str, Any]:
@@ -290,7 +291,7 @@ class Served:
             if ready in done:
                 return ready.result()
         finally:
-            # Also when this is cancelled, because no other code reads its exception.
+            # Also on cancellation, because no other code reads the task's exception.
             ready.cancel()
             await asyncio.gather(ready, return_exceptions=True)
         words = "\n".join(self._last_lines)
@@ -302,7 +303,7 @@ class Served:
 
     @contextlib.contextmanager
     def _naming_the_users_file(self) -> Generator[None]:
-        """Errors name the file on the user's machine, not its copy in the sandbox."""
+        """Make errors name the file on the user's machine, not its copy in the sandbox."""
         try:
             yield
         except ServeError as error:
@@ -370,10 +371,10 @@ class Served:
             logger.warning("%s", visible(warning))
 
     async def how_it_ended(self) -> str:
-        """How the interface ended; empty while it runs, loads or is started again.
+        """How the interface ended; empty while it runs, loads or restarts.
 
         Raises:
-            SandboxLostError: Its sandbox has ended; the message says how.
+            SandboxLostError: The sandbox has ended; the message says how.
         """
         try:
             health = await self.control.health()
@@ -389,7 +390,7 @@ class Served:
         except RemoteFileError as error:
             if error.errno not in (errno.ENOENT, errno.ECONNREFUSED):
                 raise
-        # The interface has ended, or the whole machine has. This raises for a lost machine.
+        # The interface has ended, or the whole machine has. If the machine has, `stat` raises.
         with contextlib.suppress(RemoteFileError):
             await self._machine.stat(self.folder)
         how = "its processes were killed"
@@ -409,13 +410,13 @@ def _limits(budget: Budget | None) -> dict[str, float]:
 
 
 # --- interfaces of a detached sandbox -----------------------------------------------------------
-# A file in the machine lists them, beside the sockets of the gates. An agent cannot reach the files
-# of a scoped machine, so the list is as trustworthy as the interfaces themselves.
+# A file in the machine, next to the gates' sockets, lists them. An agent cannot reach the files of
+# a scoped machine, so the list is as trustworthy as the interfaces themselves.
 
 
 @dataclass(frozen=True)
 class _Entry:
-    """One interface, as the list has it."""
+    """One entry of the list."""
 
     folder: str
     request: dict[str, Any]
@@ -432,8 +433,9 @@ async def release_interfaces(machine: Machine, served: Sequence[Served]) -> None
 async def find_interfaces(machine: Machine) -> dict[str, Served]:
     """The interfaces that an earlier controller left running in the machine, by name.
 
-    There are none if the machine was never detached: they belong to the controller that holds it.
-    Leaves out those that have ended since, with a warning, because the sandbox is still usable.
+    The result is empty if the machine was never detached: its controller then still holds the
+    interfaces. An interface that has ended is left out with a warning, because the sandbox is still
+    usable.
     """
     from pydantic import TypeAdapter
 
@@ -449,7 +451,7 @@ async def find_interfaces(machine: Machine) -> dict[str, Served]:
         try:
             found[request.name] = await Served.attach(request, machine, entry.folder)
         except (InterfaceDiedError, RemoteFileError) as error:
-            logger.warning("%s is not served any more: %s", request.name, error)
+            logger.warning("%s is no longer served: %s", request.name, error)
     return found
 
 

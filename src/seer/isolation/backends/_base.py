@@ -1,4 +1,4 @@
-"""The interface of a jail backend, what it returns for spawning a jail, and what backends share."""
+"""The interface of a jail backend, the launch that it returns, and code that backends share."""
 
 import errno
 import os
@@ -14,8 +14,8 @@ from seer.errors import IsolationError, IsolationUnavailableError
 from seer.isolation._policy import BackendName, Mount, Policy
 
 Need = Literal["hidden", "proxy", "users"]
-"""What a caller can require of a backend: that a model's origin stays hidden (`hidden`), a network
-whose only way out is the filtering proxy (`proxy`), several users in one jail (`users`)."""
+"""What a caller can require of a backend: to keep a model's origin hidden (`hidden`), to let only
+the filtering proxy reach the network (`proxy`), and to have several users in one jail (`users`)."""
 
 _TRIAL_TIMEOUT = 30.0
 _SHORTAGES = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
@@ -35,7 +35,7 @@ class Launch:
     env: Mapping[str, str]
     pass_fds: tuple[int, ...]
     own_fds: list[int] = field(default_factory=list[int], repr=False)
-    """Those of `pass_fds` that this launch owns and `close` closes."""
+    """The descriptors in `pass_fds` that this launch owns and `close` closes."""
 
     def close(self) -> None:
         """Close this launch's own descriptors in this process. Closing twice is harmless."""
@@ -53,16 +53,16 @@ class Backend(ABC):
 
     @property
     def covers(self) -> bool:
-        """Whether a mount can cover a part of another one, and so hide that part."""
+        """Whether a mount can cover, and so hide, a part of another mount."""
         return False
 
     def unavailable(self) -> str | None:
-        """Why this backend cannot be used here, with the fix; None when it works.
+        """Why this backend cannot be used here, and the fix; None if it works.
 
-        The first call may run a real jail. A success is remembered until this process ends.
+        The first call may run a real jail. A success is cached for the life of this process.
 
         Raises:
-            IsolationUnavailableError: It could not be tried for lack of a resource. It may well
+            IsolationUnavailableError: The backend could not be tried for lack of a resource. It may
                 work, so a weaker backend must not take its place.
         """
         if self._works:
@@ -76,13 +76,13 @@ class Backend(ABC):
         """Try this backend; see `unavailable`."""
 
     def refuses(self, need: Need) -> str | None:
-        """Why this backend must not be used for `need`; None if it can be."""
+        """Why this backend must not be used for `need`; None if it may be used."""
         return self.refusals.get(need)
 
     def view(self, mounts: Sequence[Mount]) -> dict[str, str]:
-        """Each mount's target -> the path under which programs in the jail see it.
+        """The path at which programs in the jail see each mount's target.
 
-        The default is for jails that see the host's own paths.
+        The default is for jails that see the host's paths.
         """
         return {mount.target: os.path.realpath(mount.source) for mount in mounts}
 
@@ -91,7 +91,7 @@ class Backend(ABC):
         """Prepare to run `argv` as the first process of a jail.
 
         Args:
-            policy: All that the jail may see and use.
+            policy: Everything that the jail may see and use.
             argv: The program (by its path in the jail) and its arguments. The host's process list
                 shows them, so they must hold no secrets.
 
@@ -100,12 +100,12 @@ class Backend(ABC):
         """
 
     def run_trial(self, argv: Sequence[str]) -> "subprocess.CompletedProcess[bytes]":
-        """Run a program in a jail with an empty policy, to its end.
+        """Run a program to its end in a jail with an empty policy.
 
         Raises:
             IsolationError: The jail did not run.
-            IsolationUnavailableError: It did not run for lack of processes, memory or descriptors,
-                or in time.
+            IsolationUnavailableError: The jail lacked processes, memory or descriptors, or did not
+                finish in time.
         """
         launch = self.launch(Policy(), argv)
         try:
@@ -140,7 +140,7 @@ class Backend(ABC):
 
 
 def memory_file(name: str, content: bytes) -> int:
-    """A descriptor that reads as `content`; the caller closes it."""
+    """A descriptor from which `content` can be read. The caller closes it."""
     if not sys.platform.startswith("linux"):
         with tempfile.TemporaryFile() as file:
             file.write(content)

@@ -7,8 +7,9 @@ process list.
 
 The jail's programs run outside the mount namespace in which their files are mounted. The first
 program opens the root of that namespace, moves to a copy of the namespace, and uses the opened root
-as its own. Everything works as before, but the kernel's mount tables, which would show where on the
-host's disk each folder is, are empty. A shell stays as process 1 to keep the first namespace alive.
+as its own. Programs notice no difference, but their mount tables, which would show where each
+folder is on the host's disk, are empty. A shell stays as process 1 to keep the first namespace
+alive.
 """
 
 import os
@@ -38,11 +39,13 @@ _ENTER = (
     "exec {ns}</proc/self/ns/mnt {root}</ || exit 125; "
     'exec {unshare} --mount --propagation unchanged --root=/proc/self/fd/{root} -- "$@"'
 )
-# Otherwise the shell would report a child that a signal ended on the program's standard error.
+# Standard error is closed for the shell, which would otherwise report there that a signal ended a
+# child.
 _FIRST = 'exec {root}>&2 2>/dev/null; (exec "$@" 2>&{root} {root}>&- {ns}<&-); exit $?'
-# For a jail with several users, see `Users`. The jail's own user makes the namespace, because the
-# kernel charges its owner for its resources. Root writes its ids. This happens before the first
-# program changes its root, because the kernel makes no user namespace after that.
+# For a jail with several users, see `Users`. The jail's own user creates the namespace, because the
+# kernel charges the namespace's owner for its resources. Root writes the id map. This happens
+# before the first program changes its root, because the kernel allows no new user namespace after
+# that.
 _MAKE_USERS = (
     "{hold} & pid=$!; while read x </proc/$pid/uid_map; do "
     'read p n state r </proc/$pid/stat; [ "$state" != Z ] || exit 125; done; '
@@ -73,7 +76,7 @@ class Bubblewrap(Backend):
         return True
 
     def probe(self) -> str | None:
-        """Why bwrap cannot be used here, with the fix; None when it works."""
+        """Why bwrap cannot be used here, and the fix; None if it works."""
         if os.uname().sysname != "Linux":
             return "bubblewrap needs Linux; use a remote provider, or a Linux machine"
         if _find() is None:
@@ -97,13 +100,13 @@ class Bubblewrap(Backend):
         return None
 
     def refuses(self, need: Need) -> str | None:
-        """Only several users without root; namespaces meet every other need."""
+        """Refuse several users if Seer is not root. Namespaces meet every other need."""
         if need == "users" and os.geteuid() != 0:
             return "only root can give a jail several user ids; start Seer as root"
         return None
 
     def view(self, mounts: Sequence[Mount]) -> dict[str, str]:
-        """The targets themselves: a jail has its own file system tree."""
+        """The targets themselves, because a jail has its own file system tree."""
         return {mount.target: mount.target for mount in mounts}
 
     def launch(self, policy: Policy, argv: Sequence[str]) -> Launch:
@@ -119,7 +122,7 @@ class Bubblewrap(Backend):
         system = system_view(policy, uid=inner, gid=inner)
         own = root and policy.uid is not None
         values = rlimits(policy.limits, own_count=own or not root, own_user=own)
-        # The folder may be closed to all users but the jail's.
+        # Change the folder in the jail: only the jail's user may be able to enter it.
         program_line = [_ENV, "--chdir", policy.cwd, _PRLIMIT, *prlimit_arguments(values), *argv]
         inner_argv = _enter(policy, program_line, root, uid)
         before: list[str] = []
@@ -161,7 +164,7 @@ class Bubblewrap(Backend):
 
 
 class _Arguments:
-    """Arguments of bwrap under construction, with the memory files they refer to."""
+    """A list of bwrap arguments under construction, and the memory files that they refer to."""
 
     def __init__(self, fds: list[int]) -> None:
         self.items: list[str] = []
@@ -205,15 +208,16 @@ def _namespaces(arguments: _Arguments, policy: Policy, *, root: bool) -> None:
     if root:
         arguments.add("--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID")
         if policy.users is not None:
-            # To assign ids in another user's namespace, open it, and end the process that held it.
+            # These assign ids in another user's namespace, open it, and kill the process that held
+            # it.
             for name in ("DAC_OVERRIDE", "KILL", "SYS_PTRACE"):
                 arguments.add("--cap-add", f"CAP_{name}")
     else:
         arguments.add("--unshare-user", "--disable-userns", "--cap-add", "CAP_SYS_RESOURCE")
         arguments.add("--uid", str(_INNER_UID), "--gid", str(_INNER_UID))
-    # bwrap's own process 1 would stay in the namespace that must not be seen. As root, process 1
-    # must belong to root: when bwrap's parent process dies, it has no capabilities left, and the
-    # kernel lets it signal only processes of root.
+    # With bwrap's own process 1, the namespace that must stay hidden would be visible. As root,
+    # process 1 must belong to root: when bwrap's parent process dies, bwrap has no capabilities
+    # left, and the kernel lets it signal only processes of root.
     arguments.add("--as-pid-1", "--hostname", HOSTNAME, "--die-with-parent", "--new-session")
 
 
@@ -222,7 +226,7 @@ def _enter(policy: Policy, argv: Sequence[str], root: bool, uid: int) -> list[st
     spare = [number for number in range(9, 2, -1) if number not in policy.pass_fds]
     if len(spare) < 3:
         raise IsolationError(
-            "a jail needs three of the descriptors 3 to 9 for itself; pass others to it"
+            "a jail needs three of the descriptors 3 to 9 itself; pass it other descriptors"
         )
     names = {"ns": spare[0], "root": spare[1], "users": spare[2], "unshare": _UNSHARE}
     enter = _ENTER.format_map(names)
@@ -291,13 +295,13 @@ def _mounts(arguments: _Arguments, policy: Policy, system: SystemView) -> None:
         arguments.add("--bind" if mount.writable else "--ro-bind", mount.source, mount.target)
         arguments.taken(mount.target)
         frozen += _mask(arguments, mount.source, mount.target)
-    # Only now, because mounts inside a masked folder need a writable place.
+    # This comes last, because mounts inside a masked folder need it to be writable.
     for path in frozen:
         arguments.add("--remount-ro", path)
 
 
 def _mask(arguments: _Arguments, source: str, target: str) -> list[str]:
-    """Cover what must not be visible. Returns the covers that are folders."""
+    """Cover the paths that must be invisible. Returns the covered folders."""
     folders: list[str] = []
     for relative, is_folder in masks_within(source):
         path = f"{target.rstrip('/')}/{relative}"
@@ -334,7 +338,7 @@ def _find() -> str | None:
 
 
 def _unconfined(output: str) -> str | None:
-    """The protections that the probe's output shows to be missing."""
+    """The protections that are missing according to the probe's output."""
     fields = dict(line.split(":\t", 1) for line in output.splitlines() if ":\t" in line)
     expected = {"NSpid": ("1", "2"), "NoNewPrivs": ("1",), "Seccomp": ("2",)}
     wrong = [key for key, values in expected.items() if fields.get(key) not in values]
@@ -348,12 +352,12 @@ def _unconfined(output: str) -> str | None:
 def _advice(said: str) -> str:
     if os.geteuid() == 0:
         return (
-            "root in a container needs CAP_SYS_ADMIN for it (for example "
+            "root in a container needs CAP_SYS_ADMIN for bwrap (for example "
             "`docker run --cap-add SYS_ADMIN --security-opt seccomp=unconfined`)"
         )
     if _sysctl("kernel/apparmor_restrict_unprivileged_userns") == "1":
         return (
-            "AppArmor closes user namespaces here: give bwrap a profile with `userns,` or set "
+            "AppArmor restricts user namespaces: give bwrap a profile with `userns,` or set "
             "`sysctl kernel.apparmor_restrict_unprivileged_userns=0`"
         )
     if _sysctl("kernel/unprivileged_userns_clone") == "0":

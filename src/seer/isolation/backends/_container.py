@@ -1,13 +1,13 @@
 """The `container` backend: for a rented machine that holds one sandbox and is itself the boundary.
 
-A vendor's container (Modal, RunPod) isolates the sandbox from everything outside. Its root can
-seldom make namespaces or use Landlock. Inside, this backend only separates the sandbox's programs
-from Seer's: they run as an unprivileged user without capabilities, and without the system calls
-that reach into other processes or the kernel. The keeper, which ends the machine, stays root and
-out of their reach. `auto` chooses this backend only on machines that their provider has marked.
+A vendor's container (Modal, RunPod) isolates the sandbox from everything outside. Its root user can
+rarely create namespaces or use Landlock. So this backend only separates the sandbox's programs from
+Seer's: they run as an unprivileged user without capabilities, and without the system calls that
+reach into other processes or the kernel. The keeper, which ends the machine, stays root, and they
+cannot reach it. `auto` chooses this backend only on machines that their provider has marked.
 
-It does not hide paths, and it has no network namespace. With `network="none"`, programs cannot
-make internet sockets at all.
+The backend does not hide paths and has no network namespace. With `network="none"`, programs cannot
+create internet sockets.
 """
 
 import os
@@ -25,7 +25,7 @@ from seer.isolation.backends._launch_order import launch_by_script
 from seer.isolation.backends._seccomp import filter_program
 
 MARK = Path("/etc/seer-rented")
-"""This file exists on machines that were rented for one sandbox. Only root can make it."""
+"""This file exists on machines that were rented for one sandbox. Only root can create it."""
 
 
 def is_rented() -> bool:
@@ -43,23 +43,23 @@ class Container(Backend):
             "use a provider on which isolation='bubblewrap' works"
         ),
         "proxy": (
-            "a rented container has no network of its own in which only the proxy can be reached; "
+            "a rented container has no network namespace from which only the proxy can be reached; "
             "the provider's own network rules apply"
         ),
         "users": "only bubblewrap can give a jail users of its own; use isolation='bubblewrap'",
     }
 
     def probe(self) -> str | None:
-        """Why it cannot be used here; None when it can."""
+        """Why this backend cannot be used here; None if it can."""
         if not sys.platform.startswith("linux") or os.geteuid() != 0:
-            return "it needs the root of a Linux container, to become another user"
+            return "it needs to be root in a Linux container, to become another user"
         return None
 
     def launch(self, policy: Policy, argv: Sequence[str]) -> Launch:
         """Prepare to run `argv` as an unprivileged user; see `Backend.launch`.
 
-        Lets that user pass through (not list) the folders above the policy's mounts. The machine
-        holds nothing else, so they need not be closed.
+        It lets that user traverse, but not list, the folders above the policy's mounts. The machine
+        holds nothing else, so the folders need not be closed.
         """
         if policy.network == "proxy":
             raise IsolationError(self.refusals["proxy"])
