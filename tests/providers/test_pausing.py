@@ -60,7 +60,7 @@ def test_all_gpu_memory_is_moved_and_comes_back(driver: _Driver) -> None:
 
 def test_what_does_not_fit_into_memory_stays_on_the_gpu(driver: _Driver) -> None:
     words, _ = cuda.suspend([1, 2, 9], 1 << 30)
-    assert "2048 MiB on the GPU, and room for 1024 MiB" in words
+    assert "2048 MiB are on the GPU, but only 1024 MiB of host memory" in words
     assert driver.states == {1: "running", 2: "running"}
 
 
@@ -74,7 +74,9 @@ def test_a_step_that_fails_leaves_every_process_as_it_was(driver: _Driver, step:
 def test_nothing_is_restored_while_the_gpu_has_no_room_for_all(driver: _Driver) -> None:
     _, needs = cuda.suspend([1, 2], 2 << 30)
     driver.free = 2047
-    assert cuda.restore([1, 2], needs) == "2048 MiB are needed, and 2047 MiB of the GPU are free"
+    assert cuda.restore([1, 2], needs) == (
+        "2048 MiB are needed, but only 2047 MiB of the GPU are free"
+    )
     assert driver.states == {1: "checkpointed", 2: "checkpointed"}
     driver.free = 2048
     assert cuda.restore([1, 2], needs) == ""

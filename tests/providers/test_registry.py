@@ -30,7 +30,7 @@ def test_the_local_provider_is_there_and_always_the_same() -> None:
 
 
 def test_an_unknown_provider_is_an_error_that_names_the_known_ones() -> None:
-    with pytest.raises(ProviderError, match=r"'clowd' is unknown; there are:.*local"):
+    with pytest.raises(ProviderError, match=r"'clowd' is unknown; known providers:.*local"):
         get_provider("clowd")
 
 

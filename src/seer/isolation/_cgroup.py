@@ -47,8 +47,8 @@ class Cgroup:
         return sorted(found)
 
     def usage(self) -> dict[str, int]:
-        """Current `memory` (bytes), `pids`, and the number of processes that were killed for lack
-        of memory (`oom_kills`)."""
+        """Current `memory` (bytes), `pids`, and `oom_kills`, the processes killed for lack of
+        memory."""
         result: dict[str, int] = {}
         for folder in self.folders:
             for name in ("memory.current", "memory.usage_in_bytes"):

@@ -124,8 +124,7 @@ def _recorded(site: Path, record: Path) -> Iterator[Path]:
 
 
 def masks_within(source: str) -> list[tuple[str, bool]]:
-    """The paths in `source` that must stay invisible, relative to it, each with whether it is a
-    folder.
+    """The relative paths in `source` that must stay invisible, each with whether it is a folder.
 
     A path below another masked one is left out.
     """

@@ -71,8 +71,7 @@ def _enter(fd: int, name: str) -> int | None:
 
 
 def _give(fd: int, device: int, uid: int, gid: int, only: int | None) -> list[str]:
-    """Give away the content of a folder. Returns its subfolders, which the caller still has to
-    walk."""
+    """Give away the content of a folder. Returns its subfolders, which are not yet walked."""
     folders: list[str] = []
     for name in os.listdir(fd):
         try:

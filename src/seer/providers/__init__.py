@@ -1,4 +1,4 @@
-"""Machines, wherever they come from: one small protocol, and the providers that keep it."""
+"""Machines from any source: one small protocol, and the providers that implement it."""
 
 from seer.providers._base import Host, Machine, Provider
 from seer.providers._gpus import GPUS

@@ -1,7 +1,7 @@
 """The interfaces of a provider, its hosts and its machines.
 
-Models, packages, serving and sessions are written once, in the layers above, in terms of these.
-Every provider passes `seer.testing.provider_contract`.
+Models, packages, serving and sessions are in higher layers, and use only these interfaces. Every
+provider passes `seer.testing.provider_contract`.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from seer.providers.client._interfaces import Channel, HostSocket, Listener, Pro
 logger = logging.getLogger(__name__)
 
 CAPTURE_LIMIT = 256 * 1024 * 1024
-"""How much of each stream `Machine.exec` keeps by default."""
+"""The bytes of each stream that `Machine.exec` keeps by default."""
 _START_PATIENCE = 30.0
 
 
@@ -39,18 +39,18 @@ class Machine(ABC):
     note: str = ""
     """The spec's note."""
     users: bool = False
-    """Whether commands can be run as another user than the agent's."""
+    """Whether commands can run as a user other than the agent's."""
     runs_nothing: bool = False
     """Whether it runs no programs, because it replays a recorded machine."""
 
     @property
     def detached(self) -> bool:
-        """Whether it has a lifetime of its own, apart from this controller."""
+        """Whether it outlives this controller."""
         return False
 
     @property
     def was_detached(self) -> bool:
-        """Whether it was detached when this controller found it, or that is not known."""
+        """Whether it was detached when this controller found it. True if that is unknown."""
         return True
 
     @property
@@ -59,7 +59,7 @@ class Machine(ABC):
         return False
 
     def path(self, target: str) -> str:
-        """The path under which programs in the machine see the mount at `target`."""
+        """The path at which programs in the machine see the mount at `target`."""
         return target
 
     @abstractmethod
@@ -73,15 +73,15 @@ class Machine(ABC):
         pty: TerminalSize | None = None,
         user: str | None = None,
     ) -> Process:
-        """Start a command without a shell, in a session of its own.
+        """Start a command without a shell, in its own session.
 
         Args:
             argv: The program and its arguments.
             env: Added to the machine's environment.
             cwd: Working folder; the layout's `workdir` by default.
             stdin: Whether to keep standard input open for `Process.write`.
-            pty: Run it in a terminal of this size. It then has standard input, and all its output
-                arrives as `stdout`.
+            pty: Run the command in a terminal of this size. It then has standard input, and all its
+                output arrives as `stdout`.
             user: The name or number of the machine's user to run it as; the agent's by default.
 
         Raises:
@@ -110,7 +110,7 @@ class Machine(ABC):
 
     @abstractmethod
     async def stat(self, path: str, *, follow: bool = True) -> FileStatus:
-        """Describe a file; with `follow=False`, a link itself and not its target.
+        """Describe a file; with `follow=False`, a link itself instead of its target.
 
         Raises:
             RemoteFileError: With the machine's errno.
@@ -152,9 +152,11 @@ class Machine(ABC):
     def listen(self, path: str) -> Listener:
         """Accept connections that programs in the machine make to the Unix socket `path`.
 
-        Raises (when the listener is entered or first awaited, or at once):
-            RemoteFileError: The socket cannot be made there.
+        Raises:
+            RemoteFileError: The socket cannot be created there.
             IsolationError: Programs in this machine's jail may not connect to sockets.
+
+        Both are raised at once, or when the listener is entered or first awaited.
         """
 
     @abstractmethod
@@ -169,7 +171,7 @@ class Machine(ABC):
         return None
 
     async def pause(self) -> None:
-        """Stop everything that runs in the machine and keep its memory. Pausing twice is harmless.
+        """Stop every process in the machine and keep its memory. Pausing twice is harmless.
 
         Its lease and its timeout still apply. `idle_timeout` does not count while it is paused.
 
@@ -197,13 +199,13 @@ class Machine(ABC):
         return None
 
     def about(self) -> dict[str, Any]:
-        """Its limits and isolation, as plain data for the records of runs. No secrets."""
+        """Its limits and isolation, as plain data for the records of runs, without secrets."""
         return {"id": self.id, "provider": self.provider}
 
     async def reach(self, path: str) -> HostSocket:
-        """Make a Unix socket of the machine available as a file of this host.
+        """Make a Unix socket of the machine available as a file on this host.
 
-        On the same host that is the socket itself. Otherwise it is a socket that forwards every
+        On the same host, this is the socket itself. Otherwise it is a socket that forwards every
         connection until it is closed.
 
         Raises:
@@ -230,7 +232,7 @@ class Machine(ABC):
     ) -> ExecResult:
         """Run a command to its end; see `spawn` for the arguments and errors.
 
-        After `timeout`, the whole process tree is killed and the result says so. The result holds
+        After `timeout`, the whole process tree is killed and `timed_out` is set. The result holds
         the first `capture_limit` bytes of each stream; `on_output` gets everything.
         """
         return await run_to_end(
@@ -260,7 +262,7 @@ async def run_to_end(
         stdin: Its standard input.
         timeout: Seconds after which it is killed.
         on_output: Called with its output.
-        capture_limit: How much of each stream is kept.
+        capture_limit: The bytes of each stream to keep.
 
     Raises:
         SandboxLostError: The machine is gone, or does not start the command.
@@ -308,7 +310,7 @@ async def run_to_end(
 
 
 class _BoundedOutput:
-    """The first bytes of a stream, and whether it was longer."""
+    """The first bytes of a stream, and whether there were more."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -338,7 +340,7 @@ async def _feed(process: Process, data: bytes) -> None:
 
 
 class Host(ABC):
-    """Another computer, on which a machine will run. The files in its spec must be there."""
+    """Another computer on which a machine will run. It must have the files in the spec."""
 
     name: str
 
@@ -353,25 +355,25 @@ class Host(ABC):
         """Run the `main` of a module of this package on the host, with the host's own Python.
 
         Args:
-            module: Its name. It may import only what a host gets.
-            request: Its input, sent as JSON.
+            module: The module's name. It may import only modules that are sent to a host.
+            request: The module's input, sent as JSON.
             on_message: Called with every progress report.
 
         Returns:
             Its result.
 
         Raises:
-            SeerError: The error that it reports, of the same class.
+            SeerError: The error that the module reports, of the same class.
             HostUnreachableError: The connection broke.
         """
 
     @abstractmethod
     async def push(self, folder: Path) -> Path:
-        """Copy a folder to the host, unless the same content is there already. Returns its path.
+        """Copy a folder to the host, unless its content is already there. Returns its path.
 
         Raises:
             HostUnreachableError: The connection broke.
-            HostFullError: Its disk is full.
+            HostFullError: The host's disk is full.
         """
 
     @abstractmethod
@@ -386,26 +388,26 @@ class Provider(ABC):
     shares_host: bool = False
     """Whether machines run on this host, so that its paths can be mounted into them."""
     rents: bool = False
-    """Whether a machine costs money from its start. It then has no models and no credentials but
-    those that it is given."""
+    """Whether a machine costs money from its start. It then has only the models and credentials
+    that Seer gives it."""
 
     @property
     def runs_nothing(self) -> bool:
-        """Whether its machines run no programs, so that nothing has to be prepared for them."""
+        """Whether its machines run no programs, so that they need no preparation."""
         return False
 
     def unavailable(self) -> str | None:
-        """Why it cannot be used here, such as missing credentials; None when it can.
+        """Why it cannot be used here, such as missing credentials; None if it can.
 
         This does not use the network.
         """
         return None
 
     async def kept_secrets(self, names: Sequence[str], options: object) -> tuple[str, ...]:
-        """The names for which the provider itself stores a secret of this account.
+        """The names of the secrets that the provider stores for this account.
 
         Args:
-            names: Names of secrets that are not set here.
+            names: The names of secrets that are not set on this host.
             options: The configuration's `provider_options`.
 
         Raises:
@@ -414,18 +416,18 @@ class Provider(ABC):
         return ()
 
     async def check(self, spec: MachineSpec) -> None:
-        """Refuse a machine that is not available, before anything is prepared for it.
+        """Refuse an unavailable machine before anything is prepared for it.
 
         Raises:
-            ProviderError: What the spec asks for is not there; the message says what to do.
+            ProviderError: The provider does not have the machine; the message says what to do.
         """
         return None
 
     async def host(self, spec: MachineSpec) -> Host | None:
-        """The host on which such a machine will run; None for this host.
+        """The host on which a machine of this spec will run; None for this host.
 
-        Packages, models and repositories can then be prepared there. Pass it on in the spec's
-        `host`, or release it.
+        Packages, models and repositories can then be prepared there. Set the spec's `host` to it,
+        or release it.
 
         Raises:
             ProviderError: No host is available.
@@ -437,13 +439,13 @@ class Provider(ABC):
         """Start a machine and hold its lease.
 
         Raises:
-            ProviderError: It could not be started; nothing is left running.
-            IsolationError: The boundary could not be set up.
+            ProviderError: The machine could not be started; nothing is left running.
+            IsolationError: The jail could not be set up.
         """
 
     @abstractmethod
     async def find(self, machine_id: str) -> Machine:
-        """Adopt a running machine, also one of another process.
+        """Adopt a running machine, even one of another process.
 
         Raises:
             SandboxNotFoundError: It is not running; the message says how it ended, if known.
@@ -451,4 +453,4 @@ class Provider(ABC):
 
     @abstractmethod
     async def list(self) -> list[MachineStatus]:
-        """All machines of this user that are running, of this process and of others."""
+        """All running machines of this user, including those of other processes."""

@@ -1,4 +1,4 @@
-"""Copies of the files that run beside and inside machines, in folders named by their content.
+"""Copies of the files that run beside and inside machines, in folders named by content hashes.
 
 A machine never runs from the checkout or the installed package, because agents must not see those,
 and they may change while a machine runs. A bundle never changes and holds nothing else. Its modules
@@ -25,7 +25,7 @@ def bundle(files: Mapping[str, Path]) -> Path:
         files: Path in the bundle (relative, with forward slashes) -> file to copy.
 
     Returns:
-        A folder that is readable to everybody and never changes.
+        A folder that all users can read and that never changes.
     """
     folder = cache_dir() / "bundles" / _digest(tuple(sorted(files.items())))
     if not folder.is_dir():

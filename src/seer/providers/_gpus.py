@@ -1,7 +1,7 @@
-"""GPUs: their names in configurations, the devices that a name stands for, and which are free.
+"""GPUs: their names in configurations, the devices that match a name, and which devices are free.
 
-All providers use this. A name stands for a device if both are equal after vendors' names and form
-factors are removed. `A100` stands for `NVIDIA A100-SXM4-80GB`, but `A10` does not.
+All providers use this. A name matches a device if both are equal after vendors' names and form
+factors are removed. `A100` matches `NVIDIA A100-SXM4-80GB`, but `A10` does not.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ _USED = ("--query-compute-apps=gpu_uuid,pid", "--format=csv,noheader")
 _FREE = ("--query-gpu=memory.free", "--format=csv,noheader,nounits")
 _SMI_PATIENCE = 30.0
 ORDER = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-"""The environment in which CUDA counts GPUs as `devices` does."""
+"""The environment that makes CUDA number GPUs as `devices` does."""
 
 # --- names -------------------------------------------------------------------------------------
 
@@ -70,10 +70,10 @@ _WITHOUT_MEANING = re.compile(
     r"NVIDIA|TESLA|GEFORCE|AMD|INSTINCT|GENERATION|BLACKWELL|SERVER|WORKSTATION|EDITION"
     r"|PCIE|SXM\d?|OAM|HBM\d?E?|AC"
 )
-"""Vendors' words, form factors and kinds of memory. Any other word makes another kind: an
-`RTX 3090 Ti` is not an `RTX 3090`."""
+"""Names of vendors, form factors and kinds of memory. Any other word distinguishes kinds: an `RTX
+3090 Ti` is not an `RTX 3090`."""
 _SAME = {"H200NVL": "H200"}
-"""Kinds that differ only in form factor, although it is part of the name."""
+"""Kinds whose names differ, but only in form factor."""
 
 
 def is_kind(wanted: str, name: str, *, memory_gib: int | None = None) -> bool:
@@ -82,7 +82,7 @@ def is_kind(wanted: str, name: str, *, memory_gib: int | None = None) -> bool:
     Args:
         wanted: The kind, such as `A100` (of any memory) or `A100-80GB`.
         name: The device's name, in full or as a vendor writes it.
-        memory_gib: The device's memory, if it is known from another source than the name.
+        memory_gib: The device's memory, if another source than the name gives it.
     """
     kind, memory = _parse(wanted)
     found, memory_found = _parse(name)
@@ -100,7 +100,7 @@ def spelled_by(wanted: str, names: Iterable[str]) -> str:
 
 
 def _parse(name: str) -> tuple[str, int | None]:
-    """The kind that a name stands for, and the memory in GB that it states, if any."""
+    """The kind that a name denotes, and the memory in GB that it states, if any."""
     kind, memory = "", None
     for word in _WORDS.findall(name.upper()):
         if size := _MEMORY.fullmatch(word):
@@ -126,7 +126,7 @@ class Device:
     """A GPU of this host."""
 
     index: int
-    """Its number in the order of the PCI bus, as nvidia-smi counts. CUDA counts so with `ORDER`."""
+    """Its number in PCI bus order, as in nvidia-smi, and in CUDA with `ORDER`."""
     name: str
     busy: bool
     """Whether a process is using it."""
@@ -147,7 +147,7 @@ def devices() -> list[Device]:
 
 
 def free_memory(count: int) -> int | None:
-    """The free memory of the `count` GPUs that have the most, in bytes; None if it is unknown."""
+    """The free memory, in bytes, of the `count` GPUs with the most; None if it is unknown."""
     free = sorted((int(line) for line in _ask(*_FREE) if line.strip().isdigit()), reverse=True)
     return sum(free[:count]) << 20 if free else None
 
@@ -181,20 +181,20 @@ def _from_driver() -> list[str]:
 
 
 def choosing() -> AbstractContextManager[None]:
-    """Let one start at a time look for free GPUs, until its machine's record names them."""
+    """A lock for finding free GPUs. A start holds it until its machine's record names the GPUs."""
     return locked(state_dir() / "gpus.lock")
 
 
 def taken() -> list[int]:
-    """The GPUs of this host that machines have. A GPU that machines share occurs once for each.
+    """The GPUs of this host that machines have. A shared GPU occurs once for each of its machines.
 
-    A paused machine whose GPU memory was moved to the host has none. It gets its GPUs back when it
-    is resumed and they have room.
+    A paused machine whose GPU memory was moved to the host has no GPUs. It gets them back on
+    resuming, if they have enough free memory.
     """
     remove_orphans()
     found: list[int] = []
     for folder in machines_dir().iterdir():
-        # The machine is just being made, or has just ended.
+        # The machine may be starting or may have just ended.
         with contextlib.suppress(OSError, ValueError):
             if not (folder / "gpus-freed").exists():
                 found += read_record(folder).devices
@@ -213,22 +213,22 @@ def pick(
     """The GPUs for a new machine.
 
     Args:
-        there: The GPUs of the host.
+        there: The host's GPUs.
         wanted: The kind, as configurations spell it.
         count: How many the machine needs.
-        taken: The GPUs that machines of this host have, as `taken` counts them.
+        taken: The GPUs that machines on this host have, from `taken`.
         share: Whether to accept GPUs that are taken or busy; the least used come first.
         any_kind: Whether to accept another kind.
 
     Raises:
-        HostUnsuitableError: The host does not have as many of this kind.
+        HostUnsuitableError: The host does not have enough GPUs of this kind.
         CapacityError: The host has them, but they are in use.
     """
     fitting = [device for device in there if any_kind or is_kind(wanted, device.name)]
     if len(fitting) < count:
         names = ", ".join(device.name for device in there) or "no NVIDIA GPU"
         raise HostUnsuitableError(
-            f"gpu={wanted!r} (gpu_count={count}) was asked for; this host has: {names}"
+            f"gpu={wanted!r} (gpu_count={count}) was requested; this host has: {names}"
         )
     users = Counter(taken)
     free = [device for device in fitting if not users[device.index] and not device.busy]
@@ -239,7 +239,7 @@ def pick(
         ours = sum(users[device.index] > 0 for device in fitting)
         theirs = sum(device.busy and not users[device.index] for device in fitting)
         raise CapacityError(
-            f"{count} free {wanted} wanted, {len(free)} of {len(fitting)} free: "
+            f"{count} free {wanted} needed, {len(free)} of {len(fitting)} free: "
             f"{ours} in use by sandboxes, {theirs} by other processes"
         )
     return free[:count]

@@ -1,4 +1,4 @@
-"""A machine's label: what it is for, in one line that every provider can keep.
+"""A machine's label: its purpose, in one line that every provider can store.
 
 `seer ps` reads it: `scoped pid 4711 my-study/main.py model_0`.
 """
@@ -17,14 +17,14 @@ _FORM = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class Label:
-    """What a label says."""
+    """The parts of a label."""
 
     kind: str
     """`scoped`, `sandbox` or `session`; the whole label if Seer did not write it."""
     pid: int | None = None
     """The process that started the machine."""
     program: str = ""
-    """The last folder and the name of the program's file."""
+    """The program's file name with its parent folder."""
     models: str = ""
 
 
@@ -35,7 +35,7 @@ def write_label(kind: str, models: Sequence[str] = ()) -> str:
 
 
 def read_label(text: str) -> Label:
-    """What a label says, as far as it can be told."""
+    """Parse a label. A label that Seer did not write becomes the kind."""
     found = _FORM.fullmatch(text)
     if found is None:
         return Label(kind=text)
@@ -48,7 +48,7 @@ def read_label(text: str) -> Label:
 
 
 def _program() -> str:
-    """The file that this process runs; for a command of Seer, the file that it was given."""
+    """The file that this process runs; for a `seer` command, the file in its arguments."""
     name, *arguments = sys.argv or [""]
     if Path(name).name in ("seer", "__main__.py"):
         name = next((item for item in arguments if item.endswith(".py")), "")

@@ -15,10 +15,10 @@ def options_from(kind: type[T], given: object, *, vendor: str, prefix: str = "")
 
     Args:
         kind: The provider's options, a dataclass.
-        given: What the configuration has.
+        given: The configuration's `provider_options`.
         vendor: The provider's name, for messages.
-        prefix: The prefix of environment variables for options that are not given. Every option
-            must then have a default that is a string, a number or a boolean.
+        prefix: The prefix of environment variables that supply missing options. Every option must
+            then have a string, number or boolean as its default.
 
     Raises:
         ConfigError: There is no such option, a value has the wrong type, or the options belong to

@@ -24,27 +24,27 @@ _EXTRAS = _BUILT_IN.keys() - {"local"}
 
 
 class DefaultProvider(str):
-    """The default for a provider's name, distinguishable from the same name written by a user."""
+    """The default provider name. Its type distinguishes it from the same name written by a user."""
 
     __slots__ = ()
 
 
 DEFAULT = DefaultProvider("modal")
-"""The provider of a configuration that names none."""
+"""The provider of a configuration that does not name one."""
 
 
 @cache
 def get_provider(name: str) -> Provider:
-    """The provider of this name; the same object every time.
+    """The provider of this name, as a cached object.
 
     Raises:
-        ProviderError: There is no such provider; the message names those that exist.
+        ProviderError: There is no such provider; the message lists the known ones.
         MissingExtraError: Its SDK is not installed; the message names the extra.
     """
     places = _places()
     if name not in places:
         known = ", ".join(sorted(places))
-        raise ProviderError(f"provider={name!r} is unknown; there are: {known}")
+        raise ProviderError(f"provider={name!r} is unknown; known providers: {known}")
     module, _, attribute = places[name].partition(":")
     try:
         made = getattr(importlib.import_module(module), attribute)
@@ -59,7 +59,7 @@ def get_provider(name: str) -> Provider:
     return cast(Provider, made())
 
 
-# Providers keep connections and locks that belong to the parent's event loop.
+# A provider's connections and locks belong to the parent's event loop.
 os.register_at_fork(after_in_child=get_provider.cache_clear)
 
 
@@ -79,7 +79,7 @@ def provider_names() -> list[str]:
 
 
 def why_unavailable(name: str) -> str | None:
-    """Why a provider cannot be used here; None when it can. This does not use the network.
+    """Why a provider cannot be used here; None if it can. This does not use the network.
 
     Raises:
         ProviderError: There is no such provider.
@@ -91,11 +91,11 @@ def why_unavailable(name: str) -> str | None:
 
 
 def resolve_provider(name: str) -> str:
-    """The provider that a configuration's name stands for.
+    """Resolve a configuration's provider name.
 
-    While `SEER_REPLAY` names a recorded run, every name stands for its replay. `SEER_PROVIDER`
-    replaces the default, and a written "modal". Without it, the default is Modal if its
-    credentials are configured, else this machine. Any other name stands for itself.
+    While `SEER_REPLAY` names a recorded run, every name resolves to its replay. `SEER_PROVIDER`
+    replaces the default, and also an explicit "modal". Without `SEER_PROVIDER`, the default is
+    Modal if its credentials are configured, else this machine. Any other name is unchanged.
     """
     if os.environ.get("SEER_REPLAY", "").strip():
         return _announce("replay", "SEER_REPLAY names a run")
@@ -105,14 +105,14 @@ def resolve_provider(name: str) -> str:
     if chosen:
         written = not is_default_provider(name) and chosen != name
         replaced = f"SEER_PROVIDER={chosen} replaces {str(name)!r}"
-        return _announce(chosen, replaced if written else "SEER_PROVIDER says so")
+        return _announce(chosen, replaced if written else "SEER_PROVIDER is set")
     if not is_default_provider(name) or has_modal_credentials():
         return str(name)
     return _announce("local", "no Modal credentials are configured and SEER_PROVIDER is not set")
 
 
 def is_default_provider(name: str) -> bool:
-    """Whether this name is a configuration's default, and not one that a user wrote."""
+    """Whether this name is the default, rather than one that a user wrote."""
     return isinstance(name, DefaultProvider)
 
 

@@ -1,4 +1,4 @@
-"""Descriptions of machines, files and results: frozen data, and a spec's form for other hosts."""
+"""Frozen descriptions of machines, files and results, and the form of a spec for other hosts."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 Stream = Literal["stdout", "stderr"]
 OnOutput = Callable[[Stream, bytes], None]
 Network = Literal["full", "none", "host"] | tuple[str, ...]
-"""`full`: internet through the filtering proxy; a tuple: those hosts only."""
+"""`full`: internet through the filtering proxy; a tuple: only those hosts."""
 FileKind = Literal["file", "folder", "link", "socket", "other"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class MachineSpec:
-    """What to start. The provider gives the resources that it asks for, or refuses."""
+    """A machine to start. The provider supplies the requested resources or refuses."""
 
     label: str = "sandbox"
-    """What it is for, as listings show it."""
+    """The machine's purpose, for listings."""
     note: str = ""
     """Text for a process that adopts the machine later (`Machine.note`). No secrets."""
     gpu: str | None = None
@@ -40,37 +40,37 @@ class MachineSpec:
     """Names of secrets that the provider stores (`Provider.kept_secrets`). Their variables are also
     in the environment."""
     path_env: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Environment variables that hold a path below a mount's target. They are set to that path as
-    programs in the machine see it (`Machine.path`)."""
+    """Environment variables that hold a path below a mount's target. Each is set to the path at
+    which programs in the machine see it (`Machine.path`)."""
     serves: bool = False
-    """Whether it runs an interface and no agent's code. It then may use more of what the kernel
-    counts per user, and create the shared memory that carries arrays."""
+    """Whether it runs an interface instead of an agent's code. It may then use more of the
+    resources that the kernel counts per user, and create the shared memory that carries arrays."""
     hidden: bool = False
-    """Whether a model's origin must stay hidden. Only a backend that can hide it is then used."""
+    """Whether a model's origin must stay hidden. If so, only a backend that can hide it is used."""
     users: bool = False
-    """Whether it has several users, among them a root; see `seer.isolation._policy.Users`."""
+    """Whether it has several users, including root; see `seer.isolation._policy.Users`."""
     mounts: tuple[Mount, ...] = ()
     """Paths of the machine's host to show in the machine; see `host`."""
     gates: Mapping[str, Path] = field(default_factory=dict[str, Path])
     """Sockets of this host for the served interfaces that this machine may call, by name."""
     relayed: frozenset[str] = frozenset()
-    """The gates that are reached through a relay: no descriptors, and connections may break."""
+    """The gates behind a relay, which cannot pass descriptors and whose connections may break."""
     workdir: Path | None = None
     """A folder of its host that becomes the machine's working folder."""
     python_env: Path | None = None
     """A package environment of its host to put before the interpreter's own."""
     installs: bool = False
-    """Whether programs in it can install packages of their own in addition to `python_env`."""
+    """Whether programs in it can install further packages, in addition to `python_env`."""
     python_version: str | None = None
     """The Python version, such as `3.12`, if the provider builds an image for the machine."""
     system_packages: tuple[str, ...] = ()
     """Debian packages to install, if the provider builds an image for the machine."""
     devices: tuple[int, ...] | None = None
-    """The host's GPUs by number, if they are already chosen. `CUDA_DEVICE_ORDER` in `env` says in
-    which order they are counted."""
+    """The numbers of the host's GPUs to use, if they are already chosen. `CUDA_DEVICE_ORDER` in
+    `env` defines the order of the numbers."""
     lifeline: int | None = None
-    """A socket of this process. The machine ends when the other end is closed. A byte from it means
-    that no controller is left."""
+    """A socket of this process. The machine ends when the other end is closed. A byte on the socket
+    means that no controller is left."""
     options: object = None
     """Options that only one provider understands: a mapping, or its own options object."""
     host: "Host | None" = None
@@ -100,7 +100,7 @@ def write_spec(spec: MachineSpec) -> dict[str, object]:
 
 
 def read_spec(given: Mapping[str, Any]) -> MachineSpec:
-    """Read what `write_spec` has written."""
+    """Read the output of `write_spec`."""
     values = dict(given)
     values["mounts"] = tuple(
         Mount(Path(source), target, writable=writable)
@@ -115,7 +115,7 @@ def read_spec(given: Mapping[str, Any]) -> MachineSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """Where things are, as seen by programs in the machine."""
+    """The paths of a machine's folders, as its programs see them."""
 
     workdir: str
     home: str
@@ -124,14 +124,14 @@ class Layout:
     """A folder for sockets, shared by everything in the machine."""
     models: str
     python: str
-    """The interpreter to run programs with (has the spec's `python_env`)."""
+    """The interpreter for programs. It has the spec's `python_env`."""
     packages: str | None = None
     """The virtual environment into which pip installs; None if nothing can be installed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExecResult:
-    """How a command ended. A non-zero exit is a value here, never an exception."""
+    """How a command ended. A non-zero exit code is not an exception."""
 
     exit_code: int
     """Negative: ended by that signal."""
@@ -148,7 +148,8 @@ class FileStatus:
     """One file of a machine."""
 
     name: str
-    """Without its folder. Bytes that are not UTF-8 are surrogate escapes, as in `os.fsdecode`."""
+    """The name without its folder. Bytes that are not UTF-8 are surrogate escapes, as in
+    `os.fsdecode`."""
     kind: FileKind
     size: int
     mode: int
@@ -177,4 +178,4 @@ class MachineStatus:
     controller_alive: bool
     paused: bool = False
     cost_usd: float | None = None
-    """What it has cost so far, if its provider has a price."""
+    """The cost so far, if the provider states a price."""

@@ -433,8 +433,7 @@ class _Links(HTMLParser):
             self._found.append({**values, "href": urljoin(self._url, values["href"])})
 
     def page(self, link: Callable[[str], str | None]) -> str:
-        """A page with the same links, each mapped by `link`. Links that it maps to None are left
-        out."""
+        """A page with the same links, each mapped by `link`. Links mapped to None are left out."""
         lines = ["<!DOCTYPE html><html><body>"]
         for values in self._found:
             target = link(values["href"])
@@ -638,8 +637,7 @@ def _is_lasting(error: Exception) -> bool:
 
 
 def _free_port() -> int:
-    """A free port. The kernel does not assign such low ports itself, so it stays free until it is
-    bound."""
+    """A free port that is too low for the kernel to assign, so that it can still be bound later."""
     while True:
         port = 16384 + secrets.randbelow(16384)
         with socket.socket() as probe, contextlib.suppress(OSError):

@@ -2,8 +2,8 @@
 
 It is for computers without bubblewrap, or with user namespaces disabled. Landlock controls which
 files can be opened. The filter refuses what Landlock does not cover: sockets, chmod, queues, limits
-of other processes. The security page lists what neither of them stops, and `refuses` excludes this
-backend where that matters.
+of other processes. The security page lists what neither of them stops. `refuses` excludes this
+backend if that matters.
 
 As an ordinary user, the jail sees the host's paths. As root with CAP_SYS_ADMIN, it gets its own
 namespaces, with the mounts under one neutral folder. As root without CAP_SYS_ADMIN, it becomes an
@@ -49,7 +49,8 @@ _SCOPES = 0b11
 # Files of /proc that programs need and that show no process.
 _PROC = ("cpuinfo", "meminfo", "stat", "loadavg", "uptime", "version", "filesystems", "vmstat")
 _PUBLIC = ("/etc/debian_version", "/etc/lsb-release", "/etc/redhat-release", "/etc/mime.types")
-"""Files of the distribution that pip and Python read. They fail on one that they cannot open."""
+"""Files of the distribution that pip and Python read. Both fail if such a file exists but cannot be
+opened."""
 _PROC_SYS = ("kernel/osrelease", "kernel/pid_max", "kernel/cap_last_cap", "vm/overcommit_memory")
 
 _PROBE = 'cat "$1" >/dev/null 2>&1 && exit 3; kill -0 "$2" 2>/dev/null && exit 4; exit 0'
@@ -61,7 +62,7 @@ _REFUSALS: dict[Need, str] = {
         "model's origin could be found; install bubblewrap"
     ),
     "proxy": (
-        "landlock has no network of its own in which only the proxy can be reached; "
+        "landlock has no network namespace from which only the proxy can be reached; "
         "install bubblewrap, or use network='none'"
     ),
     "users": "only bubblewrap can give a jail users of its own; use isolation='bubblewrap'",
@@ -80,11 +81,11 @@ class Landlock(Backend):
 
     @property
     def covers(self) -> bool:
-        """Only if root can make mounts, because Landlock rules can only permit."""
+        """Only if root can mount: Landlock rules can grant access but not remove it."""
         return _stage_root() is not None
 
     def probe(self) -> str | None:
-        """Why Landlock cannot be used here, with the fix; None when it works."""
+        """Why Landlock cannot be used here, and the fix; None if it works."""
         if not sys.platform.startswith("linux"):
             return "landlock needs Linux; use a remote provider, or a Linux machine"
         version = _launcher.abi()
@@ -98,8 +99,8 @@ class Landlock(Backend):
             blocked = unreachable(sys.base_prefix, JAIL_UIDS[0])
             if blocked is not None:
                 return (
-                    f"root lacks CAP_SYS_ADMIN to make mounts, and an unprivileged user cannot "
-                    f"pass {blocked!r} to reach the interpreter in {sys.base_prefix!r}; give the "
+                    f"root lacks CAP_SYS_ADMIN to mount folders, and an unprivileged user cannot "
+                    f"enter {blocked!r} to reach the interpreter in {sys.base_prefix!r}; grant the "
                     f"capability, run as an ordinary user, or open the folder (`chmod o+x`)"
                 )
         program = ("/bin/sh", "-c", _PROBE, "sh", LAUNCHER, str(os.getpid()))
@@ -114,7 +115,7 @@ class Landlock(Backend):
         return f"a trial jail failed ({meaning}); install bubblewrap"
 
     def view(self, mounts: Sequence[Mount]) -> dict[str, str]:
-        """Host paths, or places under the neutral folder where root can make mounts."""
+        """Host paths, or paths under the neutral folder if root can mount."""
         stage = _stage_root()
         if stage is None:
             return super().view(mounts)
@@ -168,7 +169,7 @@ class Landlock(Backend):
 
 
 def _stage_root() -> str | None:
-    """Where mounts appear, when this process can make them; else None."""
+    """The folder for mounts; None if this process cannot mount."""
     if os.geteuid() != 0 or not _may_mount():
         return None
     return next((path for path in _STAGES if os.path.isdir(path)), None)  # noqa: PTH112
@@ -187,14 +188,14 @@ def _check_reach(mounts: Sequence[Resolved], uid: int) -> None:
         blocked = unreachable(mount.source, uid)
         if blocked is not None:
             raise IsolationError(
-                f"the jail's user {uid} cannot pass {blocked!r} to reach {mount.source!r}, and "
+                f"the jail's user {uid} cannot enter {blocked!r} to reach {mount.source!r}, and "
                 f"without CAP_SYS_ADMIN it cannot be mounted elsewhere; install bubblewrap, run "
                 f"as an ordinary user, or open the folder (`chmod o+x`)"
             )
 
 
 def unreachable(path: str, uid: int) -> str | None:
-    """The first folder above `path` that `uid` cannot pass; None when it can reach it."""
+    """The first folder above `path` that `uid` cannot enter; None if it can reach `path`."""
     for folder in reversed(Path(path).parents):
         found = folder.stat()
         needed = 0o100 if found.st_uid == uid else 0o001
@@ -204,7 +205,7 @@ def unreachable(path: str, uid: int) -> str | None:
 
 
 def _host_rules(policy: Policy, system: SystemView) -> Iterator[tuple[str, int]]:
-    """The system part, at the host's own paths."""
+    """The rules for the system's files, at the host's paths."""
     for path in system.read_only:
         hidden = [(item[len(path) + 1 :], True) for item in system.hidden if item.startswith(path)]
         for allowed in _around(path, [*hidden, *masks_within(path)]):
@@ -236,7 +237,7 @@ def _mount_rules(mounts: Sequence[Resolved]) -> Iterator[tuple[str, int]]:
 def _around(path: str, masks: Sequence[tuple[str, bool]]) -> Iterator[str]:
     """Paths that together make up `path` without its masked parts.
 
-    Landlock can only permit, so the folders on the way to a masked part cannot be listed.
+    Landlock can only grant access, so the folders above a masked part cannot be listed.
     """
     if not masks:
         yield path
@@ -262,7 +263,8 @@ def _staged_rules(
     rules = [(path, _LOOK) for path in (*system.read_only, "/etc", "/dev")]
     # CUDA names its threads by writing to /proc/self/task; only the jail's processes are there.
     rules.append(("/proc", _LOOK | _WRITE | _TRUNCATE))
-    # Terminals only here, where the jail has its own /dev/pts. The host's has the user's terminals.
+    # Terminals are allowed here, because the jail has its own /dev/pts. The host's /dev/pts has the
+    # user's terminals.
     rules += [("/dev/shm", _CHANGE), ("/dev/pts", _DEVICE | _LIST)]
     rules += _device_rules(system)
     for mount in policy.mounts:

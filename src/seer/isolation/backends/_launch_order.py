@@ -23,7 +23,7 @@ Mask = tuple[bytes, bool]
 
 
 class Bind(TypedDict):
-    """A mount, and what to cover in it."""
+    """A mount, and the paths to cover in it."""
 
     source: bytes
     target: bytes
@@ -33,19 +33,19 @@ class Bind(TypedDict):
 
 
 class Stage(TypedDict):
-    """Mounts to make in namespaces of the jail's own, in this order."""
+    """Mounts to make, in this order, in the jail's own namespaces."""
 
     covers: list[bytes]
     """Folders of the host to replace with empty ones."""
     files: list[tuple[bytes, bytes]]
     """Path and content of generated files."""
     links: list[tuple[bytes, bytes]]
-    """Where a symbolic link leads, and its path."""
+    """The target and the path of each symbolic link."""
     masks: list[Mask]
-    """What to cover in the system's folders."""
+    """Paths to cover in the system's folders."""
     binds: list[Bind]
     devices: list[bytes]
-    """Device nodes, or folders of such, to show at the same place."""
+    """Device nodes, or folders of device nodes, to show at the same paths."""
     shm: int
     hostname: bytes
     own_network: bool
@@ -58,7 +58,7 @@ class Rules(TypedDict):
     net: int
     scoped: int
     rules: list[tuple[bytes, int]]
-    """Path and what is permitted beneath it."""
+    """A path, and the rights granted beneath it."""
 
 
 class Order(TypedDict):
@@ -69,7 +69,7 @@ class Order(TypedDict):
     cwd: bytes
     rlimits: dict[int, int]
     keep: list[int]
-    """Descriptors to keep open, beside the standard ones."""
+    """Descriptors to keep open, besides the standard ones."""
     uid: int | None
     stage: Stage | None
     landlock: Rules | None
@@ -92,10 +92,10 @@ def launch_by_script(
     """A launch in which the launcher script sets up the jail, then runs `argv` in it.
 
     Args:
-        policy: The working folder and the descriptors come from it.
+        policy: Gives the working folder, the environment and the descriptors.
         argv: The program and its arguments.
         view: Where the jail sees each mount.
-        limits: Resource limits, as `setrlimit` takes them.
+        limits: Resource limits, for `setrlimit`.
         env: The environment; the policy's by default.
         uid: The user to become; None to stay this user.
         stage: Mounts to make; None for none.

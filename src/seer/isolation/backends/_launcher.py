@@ -1,13 +1,12 @@
-"""A script that becomes a jail by itself: Landlock, a system-call filter and rlimits.
+"""A script that jails itself, with Landlock, a system-call filter and rlimits.
 
 Started as `python -I -S _launcher.py FD`, where FD is a memory file with a marshalled dictionary
 (made by `_launch_order` under the same interpreter). It confines itself and becomes the jail's
-first process. It uses only a little of the standard library, because every start pays for its
-imports.
+first process. It imports little of the standard library, because every start pays for imports.
 
 With a "stage" (root only) it also makes its own namespaces. They show only the system's folders
-and, under one neutral folder, the policy's mounts.
-Any failure ends the process before a program of the jail has run.
+and, under one neutral folder, the policy's mounts. Any failure ends the process before a program of
+the jail has run.
 """
 
 # pathlib costs as much to import as everything else here together.
@@ -45,22 +44,22 @@ _DEV_LINKS = (
     (b"/proc/self/fd/2", b"/dev/stderr"),
 )
 
-# What a rule on something that is not a folder may grant: execute, write, read, truncate, ioctl.
+# The rights that a rule for a file may grant: execute, write, read, truncate, ioctl.
 _FILE_RIGHTS = 0b1100000000000111
 
 
 class JailError(Exception):
-    """A step failed; the message says which."""
+    """A step failed; the message names it."""
 
 
 def abi() -> int:
-    """The version of Landlock that the kernel offers; 0 where it has none or it is off."""
+    """The kernel's Landlock version; 0 if the kernel lacks it or it is disabled."""
     libc = ctypes.CDLL(None, use_errno=True)
     return max(libc.syscall(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), 1), 0)
 
 
 class _Syscalls:
-    """The calls that Python does not wrap; each raises with the step's name."""
+    """System calls that Python does not wrap. Errors name the step that failed."""
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
@@ -97,7 +96,7 @@ class _Syscalls:
         return self._check(self._libc.sethostname(name, len(name)), "naming the host")
 
     def take(self, source: bytes) -> int:
-        """A detached copy of a folder or file, with all mounts in it."""
+        """Make a detached copy of a folder or file, with all mounts in it."""
         flags = _OPEN_TREE_CLONE | _AT_RECURSIVE | os.O_CLOEXEC
         path = ctypes.c_char_p(source)
         step = f"taking {os.fsdecode(source)!r}"
@@ -132,7 +131,7 @@ class _Syscalls:
 
 
 def _close_others(keep: Iterable[int]) -> None:
-    """Close every descriptor but the standard ones and `keep`."""
+    """Close every descriptor except the standard ones and `keep`."""
     low = 3
     for fd in sorted(keep):
         os.closerange(low, fd)
@@ -154,7 +153,7 @@ def _make_place(path: bytes, is_folder: bool) -> None:
 
 
 def _cover(kernel: _Syscalls, masks: Iterable[Mask]) -> list[bytes]:
-    """Hide these paths. Returns the covers that are folders, which are still writable."""
+    """Hide these paths. Returns the covered folders, which are still writable."""
     folders: list[bytes] = []
     for path, is_folder in masks:
         if is_folder:
@@ -167,11 +166,11 @@ def _cover(kernel: _Syscalls, masks: Iterable[Mask]) -> list[bytes]:
 
 
 def _stage(kernel: _Syscalls, stage: Stage) -> None:
-    """Leave only the system's folders, and the policy's mounts under the stage's root."""
+    """Show only the system's folders, and the policy's mounts under the stage's root."""
     os.umask(0o022)
     flags = _MS_NOSUID | _MS_NODEV
     kernel.mount(b"none", b"/", flags=_MS_REC | _MS_PRIVATE)
-    # Taken first, because the covers hide them.
+    # Copy these first, because the covers hide them.
     sources = [kernel.take(bind["source"]) for bind in stage["binds"]]
     nodes = [kernel.take(path) for path in stage["devices"]]
     folders = [os.path.isdir(path) for path in stage["devices"]]
@@ -201,13 +200,13 @@ def _stage(kernel: _Syscalls, stage: Stage) -> None:
         _make_place(path, True)
         kernel.mount(kind, path, kind=kind, flags=_MS_NOSUID, data=options)
     for path in covers:
-        # Only now, because mounts inside a cover needed a writable place. Not recursive, because
-        # the writable mounts on top of a cover stay writable.
+        # This comes last, because mounts inside a cover needed it to be writable. It is not
+        # recursive, because writable mounts on top of a cover stay writable.
         kernel.mount(None, path, flags=_MS_BIND | _MS_REMOUNT | _MS_RDONLY | flags)
 
 
 def _monitor(child: int) -> None:
-    """Wait for the jail's first process and end as it did."""
+    """Wait for the jail's first process and exit with its status."""
     os.closerange(0, 3)
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
@@ -229,7 +228,7 @@ def _enter_namespaces(kernel: _Syscalls, stage: Stage, keep: Iterable[int]) -> i
         _monitor(child)
     os.close(held)
     kernel.mount(b"proc", b"/proc", kind=b"proc", flags=_MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
-    # Use the root of this namespace from a copy of the namespace. All files work as before, but
+    # Move to a copy of this namespace, but keep this namespace's root. Files work as before, but
     # the mount tables, which show where each folder is on the host's disk, are empty. The monitor
     # keeps this namespace alive.
     root = os.open("/", os.O_PATH | os.O_DIRECTORY)
@@ -257,7 +256,7 @@ def _become(kernel: _Syscalls, uid: int) -> None:
 
 
 def _restrict(kernel: _Syscalls, landlock: Rules) -> None:
-    """Apply the Landlock rules to this process and all it will start."""
+    """Apply the Landlock rules to this process and its future children."""
     words = (ctypes.c_uint64 * 3)(landlock["fs"], landlock["net"], landlock["scoped"])
     size = ctypes.c_size_t(24)
     ruleset = kernel.call("making rules", _LANDLOCK_CREATE, ctypes.byref(words), size, 0)
@@ -303,7 +302,7 @@ def _confine(order: Order) -> None:
     if order["uid"] is not None:
         _become(kernel, order["uid"])
     os.chdir(order["cwd"])
-    # Changing the user has cleared this setting. The next lines notice a parent that died before.
+    # Changing the user cleared this setting. The next lines detect that the parent died in between.
     kernel.prctl("tying to the parent", _PR_SET_PDEATHSIG, _SIGKILL)
     if alive is not None:
         os.set_blocking(alive, False)

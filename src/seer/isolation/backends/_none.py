@@ -1,4 +1,4 @@
-"""The `none` backend: no jail, because the user asked for that. Choosing it logs a warning.
+"""The `none` backend: no jail, at the user's request. Choosing it logs a warning.
 
 Programs still get a clean environment, no inherited descriptors and resource limits, and they end
 with their parent.
@@ -24,7 +24,7 @@ class NoJail(Backend):
     }
 
     def probe(self) -> str | None:
-        """None: it needs nothing."""
+        """None, because it needs nothing."""
         return None
 
     def launch(self, policy: Policy, argv: Sequence[str]) -> Launch:

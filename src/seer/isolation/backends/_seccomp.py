@@ -3,8 +3,8 @@
 A filter lists the calls that it refuses and allows the rest. Programs in a jail are ordinary
 programs (numpy, torch, CUDA, git), so an allow-list would break with every new release of a C
 library. A filter also refuses calls newer than `LAST_KNOWN`, calls of another architecture and
-calls of the x32 mode. The kernel reads some arguments as 32 bits. The filter compares those as 32
-bits, so that stray high bits cannot slip past.
+calls of the x32 mode. If the kernel reads only 32 bits of an argument, so does the filter.
+Otherwise a program could evade the filter by setting higher bits.
 """
 
 import errno
@@ -17,7 +17,7 @@ from typing import Final, Literal
 from seer.errors import IsolationError
 
 FilterKind = Literal["namespaced", "shared"]
-"""`namespaced`: the jail has namespaces of its own. `shared`: it shares the host's."""
+"""`namespaced`: the jail has its own namespaces. `shared`: it shares the host's."""
 
 Instruction = tuple[int, int, int, int]
 
@@ -57,7 +57,7 @@ _DENIED: Final = {
 }
 
 _DENIED_SHARED: Final = {
-    # System V and POSIX queues and segments, and file watches, reach into the host's own.
+    # System V and POSIX queues, shared segments and file watches are shared with the host.
     errno.ENOSYS: _names(
         "shmget shmat shmctl msgget msgsnd msgrcv msgctl semget semop semctl semtimedop mq_open "
         "mq_unlink mq_timedsend mq_timedreceive mq_notify mq_getsetattr inotify_init "
@@ -70,18 +70,18 @@ _DENIED_SHARED: Final = {
     ),
 }
 
-# These make memory that no process has to map, so only a control group counts it.
+# These allocate memory that need not be mapped by any process, so only a control group counts it.
 _MEMORY_FILES: Final = _names("memfd_create memfd_secret shmget")
 
 # Landlock does not cover these calls, which take any path. An error would break most programs that
-# copy files, so they succeed without effect, as on a FAT disk mounted with `quiet`.
+# copy files, so the calls succeed without effect, as on a FAT disk mounted with `quiet`.
 _NO_EFFECT: Final = _names(
     "chmod fchmod fchmodat fchmodat2 chown fchown lchown fchownat utime utimes utimensat futimesat"
 )
 
 
 def architecture() -> str:
-    """This machine's name in the tables.
+    """This machine's architecture, as the tables name it.
 
     Raises:
         IsolationError: The architecture has no table.
@@ -109,20 +109,20 @@ def filter_program(
     freeze_metadata: bool = False,
     arch: str | None = None,
 ) -> bytes:
-    """The filter as an array of `struct sock_filter`.
+    """Assemble a filter, as an array of `struct sock_filter`.
 
     Args:
         kind: Whether the jail has namespaces of its own.
         sockets: For `shared`: permit network sockets and `connect` (the host's network).
-        internet: For `namespaced`: permit internet sockets; without, only Unix ones can be made.
+        internet: For `namespaced`: permit internet sockets; otherwise only Unix sockets.
         enters: For `namespaced`: permit `chroot` and `unshare` of the mount namespace, which the
             jail's first programs need. The kernel refuses both without a capability.
         users: With `enters`: permit `unshare` and `setns` of the user namespace too. The jail's
-            first programs set the number of those that can be made after theirs to none.
+            first programs then forbid further user namespaces.
         memory_files: Permit `memfd_create` and System V segments.
         keep_cores: Refuse `sched_setaffinity`.
-        freeze_metadata: For `shared`: chmod, chown and utime have no effect. Needed where the
-            jail runs as a user who owns files outside it.
+        freeze_metadata: For `shared`: chmod, chown and utime have no effect. Needed if the jail's
+            user owns files outside the jail.
         arch: The architecture; this machine's by default.
     """
     arch = arch or architecture()
@@ -159,7 +159,7 @@ def filter_program(
     if kind == "shared":
         when(["prlimit64", "sched_setaffinity"], _only_values(0, [0]))
         # Threading libraries set the scheduling of their own threads by number. The filter cannot
-        # tell these from other processes, so the calls succeed without effect.
+        # distinguish these numbers from other processes', so the calls succeed without effect.
         scheduling = ["sched_setscheduler", "sched_setparam", "sched_setattr"]
         when(scheduling, _only_values(0, [0], code=0))
         when(["migrate_pages", "move_pages"], _only_values(0, [0]))
@@ -257,7 +257,7 @@ def _internet_sockets() -> list[Instruction]:
 
 
 def _unix_streams_only() -> list[Instruction]:
-    # Datagram sockets could be sent from without a connect.
+    # A datagram socket could send without `connect`.
     return [
         _load_argument(0),
         _jump_eq(_AF_UNIX, 1, 0),

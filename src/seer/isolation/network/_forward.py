@@ -1,4 +1,4 @@
-"""Inside a jail: make the proxy's Unix socket look like an HTTP proxy on loopback. A script.
+"""A script that runs inside a jail and offers the proxy's Unix socket as an HTTP proxy on loopback.
 
 `python -I -S forward.py SOCKET [PORT [PROGRAM ARGUMENT...]]` listens on 127.0.0.1 in the jail's own
 network and passes bytes both ways; the proxy outside makes all decisions. With a program, this
@@ -21,20 +21,20 @@ _MOST_PAIRS = 256
 
 
 class _End:
-    """One side of a connection: its socket, and bytes that wait to be written to it."""
+    """One side of a connection: its socket, and the bytes to be written to it."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self.peer: _End = self
         self.waiting = bytearray()
         self.ended = False
-        """Nothing more will be read from it."""
+        """The socket has reached the end of its input."""
         self.told = False
-        """It was told that no more data will come."""
+        """The socket is shut down for writing."""
         self.closed = False
 
     def events(self) -> int:
-        """What to wait for."""
+        """The events to wait for."""
         wanted = 0
         if not self.ended and len(self.peer.waiting) < _HIGH_WATER:
             wanted |= selectors.EVENT_READ

@@ -1,6 +1,6 @@
 """Launches the proxy of a jail's network, and finds scripts that run where Seer is not installed.
 
-`script` has the proxy outside a jail, the forwarder inside, and two modules of machines.
+`script` has the proxy outside a jail, the forwarder inside, and two modules for machines.
 """
 
 import json
@@ -19,7 +19,7 @@ _NAME = re.compile(rf"(?=.{{1,253}}$){_LABEL}(?:\.{_LABEL})*")
 Script = Literal["cgroup", "forward", "ownership", "proxy"]
 
 PROXY_PORT = 3128
-"""Where the forwarder listens, on the loopback of the jail's own network."""
+"""The port on which the forwarder listens, on the jail's own loopback."""
 
 
 def script(name: Script) -> Path:
@@ -33,10 +33,10 @@ def script(name: Script) -> Path:
 
 
 def host_pattern(field: str, text: str) -> str:
-    """A host name or `*.name`, in the form in which the proxy compares it.
+    """Normalize a host name or `*.name` for the proxy's comparison.
 
     Args:
-        field: What an error calls it.
+        field: The field's name in errors.
         text: What the user wrote.
 
     Raises:
@@ -72,15 +72,17 @@ def proxy_launch(
 ) -> Launch:
     """Prepare the filtering proxy of one jail.
 
-    Spawn it with a pipe as standard input and keep that open: the proxy ends when it closes.
+    Spawn it with a pipe as its standard input and keep the pipe open: when it closes, the proxy
+    ends.
 
     Args:
         listener: A listening Unix socket that the jail's forwarder can reach.
         label: The jail's name in the log.
-        hosts: Names that may be reached (see `host_pattern`); None for all public ones.
+        hosts: Hosts that may be reached (see `host_pattern`); None for all public hosts.
         log: A file that gets one JSON line for each refused request.
-        uid: As root: the user the proxy becomes.
-        names: Addresses of names that are not looked up. They are checked like others.
+        uid: As root: the user that the proxy becomes.
+        names: Fixed addresses for names, instead of a lookup. They are checked like other
+            addresses.
 
     Raises:
         ConfigError: A host is neither a name nor `*.name`.
@@ -103,7 +105,7 @@ def proxy_launch(
 
 
 def proxy_environment() -> dict[str, str]:
-    """The variables that send programs in the jail through the forwarder."""
+    """The environment variables that make programs in the jail use the forwarder."""
     url = f"http://127.0.0.1:{PROXY_PORT}"
     local = "localhost,127.0.0.1,::1"
     values = {"http_proxy": url, "https_proxy": url, "all_proxy": url, "no_proxy": local}

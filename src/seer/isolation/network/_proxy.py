@@ -1,12 +1,12 @@
-"""The only way out of a jail with a network: an HTTP proxy that checks where a request goes.
+"""The only way from a jail to the network: an HTTP proxy that checks the target of each request.
 
-Runs outside the jail as a process of its own: `python -I proxy.py --fd N --policy-fd M`, where N
-is a listening Unix socket and M reads as the JSON of a `ProxyPolicy`. It ends when its standard
-input does, so its parent keeps a pipe there. It uses only the standard library and is one file,
-because it is started by its path, without the package around it.
+It runs outside the jail as its own process: `python -I proxy.py --fd N --policy-fd M`, where N is a
+listening Unix socket and M has the JSON of a `ProxyPolicy`. It ends when its standard input closes,
+so its parent holds a pipe to it. It is one file that uses only the standard library, because it is
+started by its path, without the package around it.
 
 The proxy resolves each name, checks every address, and connects to the address that it checked, so
-a second answer of the name server changes nothing. It does not look inside TLS.
+a different second answer from the name server has no effect. It does not inspect TLS.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ _LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _NAME = re.compile(rf"(?=.{{1,254}}$){_LABEL}(?:\.{_LABEL})*\.?")
 _V6 = re.compile(r"\[[0-9A-Fa-f:.]{2,45}\]")
 _NOT_PUBLIC = "it has no public address"
-"""The same for unknown names and for names of private addresses, so that a jail cannot learn which
-names a private network has."""
+"""The reason is the same for unknown names and for private addresses, so that a jail cannot learn
+which names a private network has."""
 _HOP_HEADERS = frozenset(
     (
         *("connection", "keep-alive", "te", "trailer", "upgrade", "host"),
@@ -84,9 +84,9 @@ class Refused(Exception):
         super().__init__(reason)
         self.status = status
         self.reason = reason
-        """What the jail is told."""
+        """The reason that the jail sees."""
         self.logged = logged or reason
-        """What the log says, which the jail cannot read."""
+        """The reason in the log, which the jail cannot read."""
         self.host = host
         self.port = port
 
@@ -98,13 +98,13 @@ class ProxyPolicy:
     label: str
     """The jail's name in the log."""
     hosts: list[str] | None = None
-    """Names that may be reached (`*.name` for all below it); None for all of the internet."""
+    """Hosts that may be reached (`*.name` for all subdomains); None for the whole internet."""
     log: str | None = None
     """A file that gets one JSON line per refused request."""
     uid: int | None = None
     """As root: the user to become."""
     names: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
-    """Addresses of names that are not looked up. They are checked like others."""
+    """Fixed addresses for names, instead of a lookup. They are checked like other addresses."""
     max_connections: int = 128
     header_bytes: int = 32768
     header_timeout: float = 30.0
@@ -114,7 +114,7 @@ class ProxyPolicy:
 
 
 def refusal(address: Address) -> str | None:
-    """Why an address may not be reached; None when it may."""
+    """Why an address may not be reached; None if it may be."""
     if isinstance(address, ipaddress.IPv4Address):
         for network, reason in _REFUSED_V4:
             if address in network:
@@ -144,8 +144,8 @@ def host_allowed(host: str, patterns: list[str] | None) -> bool:
 
     Args:
         host: A well-formed name or an address.
-        patterns: Names in lower case without a trailing dot; `*.name` stands for every name below
-            it, at any depth, and not for the name itself.
+        patterns: Names in lower case without a trailing dot; `*.name` means every subdomain of the
+            name, at any depth, but not the name itself.
     """
     if patterns is None:
         return True
@@ -160,7 +160,7 @@ def split_authority(authority: str, default_port: int | None) -> tuple[str, int]
     """Host and port of `host:port` or `[v6]:port`.
 
     Raises:
-        Refused: It is not of that form.
+        Refused: It does not have that form.
     """
     host, colon, port_text = authority.rpartition(":")
     if not colon or port_text.endswith("]"):
@@ -178,7 +178,7 @@ def split_authority(authority: str, default_port: int | None) -> tuple[str, int]
 
 
 class _Pump:
-    """Copies both directions of one connection, which is idle while neither carries data."""
+    """Copies both directions of a connection. The connection is idle if neither carries data."""
 
     def __init__(self, idle_timeout: float) -> None:
         self._idle_timeout = idle_timeout
@@ -209,7 +209,7 @@ class _Pump:
 
 
 class Proxy:
-    """Answers requests of one jail."""
+    """Answers the requests of one jail."""
 
     def __init__(self, policy: ProxyPolicy) -> None:
         self._policy = policy
@@ -324,7 +324,7 @@ class Proxy:
             outer[1].close()
 
     async def _exchange(self, inner: Ends, outer: Ends, length: int | None) -> None:
-        """Send one request body and return the whole answer. A second request cannot follow."""
+        """Send one request's body and pass on the answer. No second request can follow."""
         pump = _Pump(self._policy.idle_timeout)
         body = _send_chunks if length is None else _send_bytes
         sending = asyncio.ensure_future(body(inner[0], outer[1], length or 0))
@@ -387,8 +387,8 @@ async def _send_chunks(
 async def _send_refusal(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, data: bytes
 ) -> None:
-    """Answer, then read what still arrives, because closing with unread bytes loses the answer."""
-    # The connection is closed even if the client does not read.
+    """Answer, then read the remaining input: closing with unread bytes would lose the answer."""
+    # The timeout closes the connection even if the client does not read.
     with contextlib.suppress(OSError, TimeoutError):
         async with asyncio.timeout(2):
             writer.write(data)
@@ -399,7 +399,7 @@ async def _send_refusal(
 
 
 def _body_length(headers: list[tuple[str, str]]) -> int | None:
-    """How long a request's body is; None when it comes in chunks.
+    """The length of a request's body; None if it is chunked.
 
     Raises:
         Refused: The headers are ambiguous.
@@ -418,10 +418,10 @@ def _body_length(headers: list[tuple[str, str]]) -> int | None:
 
 
 async def serve(listener: socket.socket, policy: ProxyPolicy, life: int) -> None:
-    """Serve on `listener` until the descriptor `life` reads as ended."""
+    """Serve on `listener` until the other end of the descriptor `life` is closed."""
     proxy = Proxy(policy)
     loop = asyncio.get_running_loop()
-    # The first lookup loads modules and libraries that the other user may not be able to read.
+    # The first lookup loads modules and libraries that `policy.uid` may not be able to read.
     with contextlib.suppress(OSError):
         await loop.getaddrinfo("localhost", None)
     if policy.uid is not None and os.geteuid() == 0:
@@ -437,8 +437,8 @@ async def serve(listener: socket.socket, policy: ProxyPolicy, life: int) -> None
             ended.set()
 
     loop.add_reader(life, look)
-    # Not `start_unix_server`: Python 3.13 looks for the file at the address to which another
-    # process has bound the socket, which may mean something else here.
+    # Not `start_unix_server`: Python 3.13 would look up the file at the socket's address. Another
+    # process has bound the socket, and its address may name another file here.
     server = await asyncio.start_server(
         proxy.handle, sock=listener, limit=policy.header_bytes, backlog=512
     )
@@ -454,8 +454,7 @@ def main() -> None:
     parser.add_argument("--fd", type=int, required=True, help="a listening Unix socket")
     parser.add_argument("--policy-fd", type=int, required=True, help="reads as the policy's JSON")
     arguments = parser.parse_args()
-    # `pread` does not move the position, because a killed proxy is restarted with the same
-    # descriptor.
+    # `pread` keeps the file position: a killed proxy is restarted with the same descriptor.
     size = os.fstat(arguments.policy_fd).st_size
     policy = ProxyPolicy(**json.loads(os.pread(arguments.policy_fd, size, 0)))
     os.close(arguments.policy_fd)

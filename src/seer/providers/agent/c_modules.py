@@ -29,7 +29,7 @@ def accept_from(listener: socket.socket) -> int:
 def with_address(path: bytes, use: Callable[[bytes], None]) -> None:
     """Call `use` with the address of a Unix socket at `path`.
 
-    The address goes through a descriptor of the folder, because it may have at most 107 bytes.
+    The address uses a descriptor of the folder, because it may have at most 107 bytes.
     """
     folder = os.open(os.path.dirname(path), os.O_PATH | os.O_CLOEXEC)
     try:

@@ -1,4 +1,4 @@
-"""Removes a machine's folders, however hostile their shape, and records how it ended."""
+"""Removes a machine's folders, even hostile ones, and records how the machine ended."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ _RECORD_LIMIT = 256 * 1024
 
 
 def remove_tree(path: bytes) -> None:
-    """Remove a folder and everything in it, of any depth, names and modes.
+    """Remove a folder and everything in it, with any depth, names and modes.
 
-    Links are removed, not followed. Subfolders are first moved up to the top, so that depth needs
-    neither recursion nor descriptors.
+    Links are removed, not followed. Subfolders are first moved to the top, so that a deep tree
+    needs neither recursion nor many descriptors.
 
     Raises:
         OSError: Something could not be removed; the rest is gone.
@@ -81,7 +81,7 @@ def _open_folder(name: bytes, parent: int | None = None) -> int:
 
 
 def _make_usable(name: bytes, parent: int | None) -> None:
-    # Through O_PATH, so that a folder that was swapped for a link in between is not followed.
+    # O_PATH with O_NOFOLLOW never follows a link that has replaced the folder in the meantime.
     flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     fd = os.open(name, flags, dir_fd=parent)
     try:

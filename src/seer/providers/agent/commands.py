@@ -1,9 +1,9 @@
 """Run one command for one connection: its streams, its signals, and the end of its whole tree.
 
-It runs in its own process, forked by the steward, and is the subreaper of everything that the
-command starts. If the connection closes before the command has ended, the whole tree is killed,
-unless the controller has released the command. If the command ends by itself, the processes that it
-left in the background live on.
+This code runs in its own process, forked by the steward. The process is the subreaper of everything
+that the command starts. If the connection closes before the command has ended, the whole tree is
+killed, unless the controller has released the command. If the command ends by itself, its
+background processes continue.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
 _KILL_TIMEOUT = 30.0
 _HIGH_WATER = 512 * 1024
-"""Bytes of output that are read ahead of the controller."""
+"""The most bytes of output to buffer for the controller."""
 _PIPE_READ = 64 * 1024
 _LAST_OUTPUT = 1024 * 1024
-"""As much as a pipe can hold. Endless output of a background process is cut here."""
+"""The most bytes that a pipe can hold. Further output of a background process is dropped."""
 _INPUT_LIMIT = 4 * wire.CHUNK
 _DEFAULT_PATH = b"/usr/local/bin:/usr/bin:/bin"
 
 
 class CommandContext:
-    """What all commands of a machine share: environment, folder and descriptors."""
+    """The environment, folder and descriptors that all commands of a machine share."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class CommandContext:
         self.kill_socket = kill_socket
         """The socket on which to ask the keeper to kill processes that the jail cannot see."""
         self.alive = alive
-        """A pipe that ends when the machine does."""
+        """A pipe that closes when the machine ends."""
         self.agent = agent
         """The agent's user id, if the machine has several users and this process is its root."""
 
@@ -89,7 +89,7 @@ def kill_all(kill_socket: int) -> dict[int, int]:
     if tree.visible():
         return tree.kill_descendants()
     # A jail without its own /proc cannot see its processes, so the keeper outside kills them. The
-    # kernel tells the keeper which process asks.
+    # kernel tells the keeper which process sent the request.
     ended: dict[int, int] = {}
     deadline = time.monotonic() + _KILL_TIMEOUT
     while time.monotonic() < deadline:
@@ -187,7 +187,7 @@ class _Command:
     # --- the loop ---------------------------------------------------------------------------
 
     def serve(self, wake: int) -> None:
-        """Move the streams, pass on signals and carry out kills until the command has ended."""
+        """Forward the streams, signals and kill requests until the command has ended."""
         self._handle_frames()  # what arrived together with the request
         while self._status is None:
             ready = self._poll(wake)
@@ -226,7 +226,7 @@ class _Command:
             if kind == wire.STDIN:
                 self._waiting += payload
                 if len(self._waiting) > _INPUT_LIMIT:
-                    raise wire.WireError("more input than there was credit for")
+                    raise wire.WireError("the input exceeds its credit")
                 self._feed()
             elif kind == wire.STDIN_END:
                 self._stdin_ends = True
@@ -301,7 +301,7 @@ class _Command:
             self._status = ended[self.pid]
 
     def finish(self, wake: int) -> None:
-        """Forward the rest of the output, report the exit, and stay while it is needed."""
+        """Forward the rest of the output, report the exit code, and stay as long as needed."""
         for fd in list(self._outputs):
             for _ in range(_LAST_OUTPUT // _PIPE_READ):
                 if not self._forward(fd):
@@ -310,10 +310,10 @@ class _Command:
         status = 0 if self._status is None else self._status
         self._stream.queue_message(wire.EXIT, code=os.waitstatus_to_exitcode(status))
         self._stream.flush()
-        # A background process may still write to these pipes, and SIGPIPE would kill it if they had
-        # no reader. So this process reads until the last writer is gone. It also reads input that
-        # is still on its way, because closing before that resets the connection, and the reset
-        # could overtake the exit.
+        # A background process may still write to these pipes. SIGPIPE would kill it if they had no
+        # reader, so this process reads until the last writer is gone. It also reads input that is
+        # still in transit: closing earlier would reset the connection, and the reset could overtake
+        # the exit message.
         self._drain(wake)
 
     def _drain(self, wake: int) -> None:
@@ -347,7 +347,7 @@ def _open_terminal() -> tuple[int, int]:
     except PermissionError as error:
         raise PermissionError(
             error.errno,
-            "no terminals: a landlock jail that an ordinary user starts has none; use bubblewrap",
+            "no terminal: a landlock jail that an ordinary user starts has none; use bubblewrap",
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""Passes open connections into a jail whose programs may not connect themselves.
+"""Passes open connections into a jail whose programs may not call `connect`.
 
 A connector is a socket pair. Every process in the jail inherits one end. For each byte that arrives
 on the other end, the keeper connects to the connector's target on the host and sends the connected
@@ -31,7 +31,7 @@ class Connector:
         return self._socket.fileno()
 
     def answer(self) -> bool:
-        """Answer the requests that wait, a few at a time; False once the jail's end is gone."""
+        """Answer a few of the waiting requests. Returns False once the jail's end is closed."""
         for _ in range(_PER_TURN):
             try:
                 if not self._socket.recv(16):
@@ -58,18 +58,18 @@ class Connector:
         try:
             self._socket.send(b"-%d" % number)
         except OSError:
-            return  # The jail does not read its answers, so only its own requests fail.
+            return  # The jail is not reading its answers, so only its own requests fail.
 
 
 def _connect(path: bytes) -> socket.socket:
-    # This opens the socket without following a link in its place.
+    # This opens the socket itself and never follows a link.
     fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if not stat.S_ISSOCK(os.fstat(fd).st_mode):
             raise OSError(errno.ENOTSOCK, os.strerror(errno.ENOTSOCK), path)
         peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            # Not blocking: if the queue is full, the jail gets an error and the keeper goes on.
+            # Non-blocking: if the queue is full, the jail gets an error and the keeper continues.
             peer.setblocking(False)
             peer.connect(b"/proc/self/fd/%d" % fd)
             peer.setblocking(True)

@@ -1,7 +1,7 @@
 """Move the GPU memory of processes to the host and back, with CUDA's checkpoint functions.
 
-The driver (570 or newer) does this for any process, without the help of that process, whose CUDA
-calls wait meanwhile. This runs in a fork of the keeper, never in a jail.
+The driver (570 or newer) can do this to any process without its help. The process's CUDA calls wait
+meanwhile. This code runs in a fork of the keeper, never in a jail.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import subprocess
 
 _RUNNING, _LOCKED, _CHECKPOINTED = 0, 1, 2
 _LOCK_PATIENCE_MS = 10_000
-"""Milliseconds in which work that is already on the GPU must finish."""
+"""Milliseconds for running GPU work to finish."""
 _TOOLS = {"PATH": "/usr/bin:/bin:/usr/local/bin:/usr/sbin:/sbin"}
 
 
@@ -27,13 +27,13 @@ class CudaCheckpoint:
 
         Raises:
             OSError: There is no such library.
-            AttributeError: It is too old to have these functions.
+            AttributeError: The library is too old to have these functions.
         """
         self._library = ctypes.CDLL("libcuda.so.1")
         _ = self._library.cuCheckpointProcessCheckpoint
 
     def state(self, pid: int) -> int | None:
-        """The state of a process that uses CUDA; None for one that does not."""
+        """The state of a process that uses CUDA; None for other processes."""
         state = ctypes.c_int(-1)
         failed = self._library.cuCheckpointProcessGetState(pid, ctypes.byref(state))
         return None if failed else state.value
@@ -73,7 +73,7 @@ def suspend(pids: list[int], room: int) -> tuple[str, dict[str, int]]:
         room: Bytes that the host, or the machine's memory limit, has left.
 
     Returns:
-        Why memory stays on the GPU, empty if none does; and the moved MiB by GPU.
+        The reason why memory stays on the GPU (empty if none does), and the moved MiB by GPU.
     """
     try:
         driver = CudaCheckpoint()
@@ -84,10 +84,10 @@ def suspend(pids: list[int], room: int) -> tuple[str, dict[str, int]]:
         return "", {}
     used = memory_of(using)
     if used is None:
-        return "nvidia-smi does not report how much it is", {}
+        return "nvidia-smi does not report the amount", {}
     needed = sum(used.values())
     if needed > room >> 20:
-        return f"{needed} MiB on the GPU, and room for {room >> 20} MiB in memory", {}
+        return f"{needed} MiB are on the GPU, but only {room >> 20} MiB of host memory are free", {}
     for step in (driver.lock, driver.checkpoint):
         for pid in using:
             problem = step(pid)
@@ -102,11 +102,11 @@ def restore(pids: list[int], needs: dict[str, int]) -> str:
 
     Args:
         pids: The processes of a machine.
-        needs: MiB that must be free, by GPU. This is checked first, because a process whose
-            restore fails for lack of memory is lost.
+        needs: MiB that must be free, by GPU. This is checked first, because a process whose restore
+            fails for lack of memory is lost.
 
     Returns:
-        What prevents it; empty if all of them can continue.
+        The problem; empty if all processes can continue.
     """
     try:
         driver = CudaCheckpoint()
@@ -115,7 +115,7 @@ def restore(pids: list[int], needs: dict[str, int]) -> str:
     free = free_memory() if needs else {}
     for gpu, needed in needs.items():
         if free.get(gpu, 0) < needed:
-            return f"{needed} MiB are needed, and {free.get(gpu, 0)} MiB of the GPU are free"
+            return f"{needed} MiB are needed, but only {free.get(gpu, 0)} MiB of the GPU are free"
     for pid in pids:
         state = driver.state(pid)
         problem = driver.restore(pid) if state == _CHECKPOINTED else ""
@@ -127,7 +127,7 @@ def restore(pids: list[int], needs: dict[str, int]) -> str:
 
 
 def memory_of(pids: list[int]) -> dict[str, int] | None:
-    """MiB of GPU memory that processes use together, by GPU; None if that is unknown."""
+    """The total MiB of GPU memory that processes use, by GPU; None if that is unknown."""
     used: dict[str, int] = {}
     unknown = set(pids)
     for gpu, pid, amount in _ask("--query-compute-apps=gpu_uuid,pid,used_memory"):
@@ -138,13 +138,13 @@ def memory_of(pids: list[int]) -> dict[str, int] | None:
 
 
 def free_memory() -> dict[str, int]:
-    """MiB that are free, by GPU."""
+    """The free MiB, by GPU."""
     found = _ask("--query-gpu=uuid,index,memory.free")
     return {gpu: int(amount) for gpu, _, amount in found if amount.isdigit()}
 
 
 def _ask(query: str) -> list[tuple[str, str, str]]:
-    """The lines of a table of `nvidia-smi` with three columns; empty if it does not answer."""
+    """The rows of a three-column `nvidia-smi` table; empty if it does not answer."""
     command = ["nvidia-smi", query, "--format=csv,noheader,nounits"]
     try:
         done = subprocess.run(

@@ -1,7 +1,7 @@
-"""File operations for one connection, done in the jail with the jail's own view and permissions.
+"""File operations for one connection, performed in the jail with the jail's view and permissions.
 
-So a link that an agent planted leads only where the agent itself could go. Errors are sent as the
-errno and the path.
+So a link that an agent planted leads only to files that the agent can reach itself. Errors are sent
+as the errno and the path.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _replace(stream: FrameStream, path: bytes, mode: int) -> None:
         raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     path = os.path.realpath(path)
     if os.path.exists(path) and not os.access(path, os.W_OK):
-        # Replacing it would not need permission for the file itself.
+        # Replacing a file does not need write permission for it, so check that here.
         raise OSError(errno.EACCES, os.strerror(errno.EACCES), path)
     _make_parents(path)
     folder = os.path.dirname(path)
@@ -126,7 +126,7 @@ def _receive(stream: FrameStream, fd: int) -> None:
         while view:
             view = view[os.write(fd, view) :]
     raise ConnectionAbortedError(
-        errno.ECONNABORTED, "the sender went away before the end of the file"
+        errno.ECONNABORTED, "the sender closed the connection before the end of the file"
     )
 
 

@@ -74,14 +74,14 @@ class FrameStream:
             del self._unsent[:sent]
 
     def flush(self) -> None:
-        """Block until all is sent or the connection is broken."""
+        """Block until everything is sent or the connection is broken."""
         while self._unsent:
             self.send()
             if self._unsent:
                 _wait(self.fd, select.POLLOUT)
 
     def wait_frame(self) -> tuple[bytes, bytes] | None:
-        """Block until a frame has arrived; None when the peer has closed."""
+        """Block until a frame arrives; None if the peer has closed."""
         while True:
             found = self.next()
             if found is not None or self.at_end:
@@ -90,7 +90,7 @@ class FrameStream:
             self.receive()
 
     def wait_request(self) -> Message | None:
-        """Block until a request has arrived; None when the peer has closed without one."""
+        """Block until a request arrives; None if the peer has closed without one."""
         found = self.wait_frame()
         if found is None:
             return None

@@ -1,4 +1,4 @@
-"""Spawn the jail, and turn a fork into a program with only the descriptors that it needs."""
+"""Spawn the jail, and run programs in forks with only the descriptors that they need."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def close_all_but(kept: set[int]) -> None:
 def become(
     argv: list[bytes], env: dict[bytes, bytes], *, stdin: int, stderr: int, passed: list[int]
 ) -> None:
-    """In a fork: become a program in a session of its own. Returns only if that fails."""
+    """In a fork: become a program in its own session. Returns only if that fails."""
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
     os.setsid()

@@ -2,8 +2,8 @@
 
 The controller starts `main` with the arguments `FD ID`; FD is a file with the bencoded settings. It
 forks twice. The first process ends at once, so that the keeper is not a child of the controller.
-The second only waits, and cleans up if the keeper itself is killed (see `reaper`). The third spawns
-the jail first, then accepts controllers on `keeper.sock`.
+The second process only waits, and cleans up if the keeper is killed (see `reaper`). The third
+process is the keeper: it spawns the jail, then accepts controllers on `keeper.sock`.
 
 A controller that holds the machine renews the lease. A machine that no controller holds ends,
 unless it was detached.
@@ -37,7 +37,7 @@ _LIFELINE_CLOSED = "the process that held its resources is gone"
 def main() -> None:
     """Read the settings, fork a reaper, and supervise the machine until it ends."""
     if os.fork():
-        # So the controller is not the parent, and has no zombie to reap.
+        # The controller is then not the keeper's parent, and has no zombie to reap.
         os._exit(0)
     with open(int(sys.argv[1]), "rb") as file:
         settings = wire.decode_message(file.read())
@@ -49,7 +49,7 @@ def main() -> None:
         reaper.wait(pid, resources, settings)
         os._exit(0)
     Keeper(settings, resources).run()
-    # Skip the interpreter's own clean-up, which has nothing to do.
+    # Skip the interpreter's shutdown, which has nothing to do.
     os._exit(0)
 
 
@@ -107,7 +107,7 @@ class Keeper:
         self._reason: str | None = None
         self._lifeline = wire.get_int(settings, "lifeline", -1)
         if self._lifeline >= 0:
-            # This tells the other end that the machine exists.
+            # The byte tells the other end that the machine exists.
             os.set_blocking(self._lifeline, False)
             try:
                 os.write(self._lifeline, b"k")
@@ -118,7 +118,7 @@ class Keeper:
         self._listener = resources.listen()
 
     def run(self) -> None:
-        """Keep the machine, then end it and clean up."""
+        """Supervise the machine, then end it and clean up."""
         self._wake = wake_on(signal.SIGCHLD, signal.SIGTERM)
         self._collect()
         while self._reason is None:
@@ -234,14 +234,15 @@ class Keeper:
             self._stderr = -1
 
     def _serve_kill_request(self) -> None:
-        """Kill the descendants of a jailed process that asks for it and cannot see them itself."""
+        """Kill the descendants of a jailed process that requests it because it cannot see them."""
         try:
             _, extra, _, _ = self._kill_socket.recvmsg(16, socket.CMSG_SPACE(12))
         except OSError:
             return
         for _, _, credentials in extra:
             pid = int.from_bytes(credentials[:4], sys.byteorder)
-            # Without namespaces, the jail's first process is the steward, which asks too.
+            # Without namespaces, the jail's first process is the steward, which also sends
+            # requests.
             if pid == self._jail or pid in tree.descendants(self._jail):
                 tree.kill_tree(pid)
 
@@ -325,7 +326,7 @@ class Keeper:
     # --- the end ------------------------------------------------------------------------------
 
     def _finish(self, reason: str) -> None:
-        # End the jail first, so that controllers hear of the end only after it.
+        # End the jail first, so that controllers are notified only afterwards.
         os.close(self._alive)
         self._resources.kill()
         self._resources.record(reason)

@@ -1,6 +1,7 @@
 """A server that starts when its listening socket gets the first connection.
 
-Most machines never use their network, and two more interpreters would dominate a machine's memory.
+Most machines never use their network, and two more interpreters would use most of a machine's
+memory.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ class LazyServer:
         """Describe the server.
 
         Args:
-            listener: The socket; the program inherits it.
-            argv: The program. Its standard input ends when this process does.
+            listener: The socket, which the program inherits.
+            argv: The program. Its standard input closes when this process ends.
             env: The program's environment.
-            passed: Further descriptors it inherits.
-            user: The user id it runs as; 0 for that of this process.
+            passed: Further descriptors that the program inherits.
+            user: The user id of the program; 0 for this process's user.
         """
         self._listener = listener
         self._argv = argv
@@ -58,8 +59,8 @@ class LazyServer:
     def start(self) -> None:
         """Start the program, which accepts the waiting connection.
 
-        Refuses the connection if no process can be started. Also refuses it for a while after the
-        program has failed quickly several times.
+        Refuses the connection if no process can be started. After several quick failures of the
+        program, also refuses connections for a while.
         """
         now = time.monotonic()
         if self._failures >= _MOST_FAILURES and now < self._started + _PAUSE:
@@ -93,7 +94,7 @@ class LazyServer:
         try:
             os.close(accept_from(listener))
         except OSError:
-            pass  # The caller has gone.
+            pass  # The caller is gone.
         finally:
             listener.close()
 

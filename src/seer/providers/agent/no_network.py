@@ -1,6 +1,6 @@
 """Explains why pip cannot download anything in a machine without a network.
 
-A copy is in the virtual environment of such a machine, and its interpreters import it.
+A copy is in such a machine's virtual environment, and the machine's interpreters import it.
 """
 
 import os
@@ -13,8 +13,8 @@ def _explain() -> None:
     started = [n for n, name in enumerate(names) if name in ("pip", "pip3")]
     if started and {"install", "download", "wheel"} & set(words[started[0] + 1 :]):
         sys.stderr.write(
-            "this sandbox has no network: pip installs from files in it only; "
-            "for more, start it with SandboxConfig(network=...)\n"
+            "this sandbox has no network: pip can install only from local files; "
+            "to download packages, start it with SandboxConfig(network=...)\n"
         )
 
 

@@ -2,7 +2,7 @@
 
 The control group's freezer stops the processes; without one, they are stopped one by one. Moving
 GPU memory to the host takes seconds, so a fork of the keeper does it. Meanwhile the keeper still
-checks the lease, and it reads the result from a pipe.
+checks the lease. It reads the result from a pipe.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class Pause:
         self._stopped: list[int] = []
         """Processes that were stopped one by one."""
         self._needs: dict[str, int] = {}
-        """MiB of GPU memory that are on the host, by GPU."""
+        """MiB of GPU memory that were moved to the host, by GPU."""
         self.paused = False
         self.fd = -1
-        """Readable once GPU memory was moved; -1 while none is being moved."""
+        """Readable once GPU memory has been moved; -1 while none is being moved."""
         self.problem = ""
         """Why the last pause or resume failed."""
         self.kept = ""
@@ -70,7 +70,7 @@ class Pause:
         with open(self.fd, "rb") as file:
             said = file.read()
         self.fd = -1
-        words = "moving the GPU's memory was cut short"
+        words = "moving the GPU's memory was interrupted"
         if said:
             answer = wire.decode_message(said)
             words = wire.get_text(answer, "words")
@@ -130,7 +130,7 @@ class Pause:
         except OSError as error:
             self.problem = self.problem or str(error)
             if self._gpu:
-                # As in a resume, because moved memory must go back.
+                # Resume, because memory that was moved must be moved back.
                 self.paused = True
                 problem = self.problem
                 self.resume()
@@ -149,12 +149,12 @@ class Pause:
         return [self._jail, *tree.descendants(self._jail)]
 
     def _room(self) -> int:
-        """Bytes of memory that the machine may still use, and that the host has."""
+        """The bytes of memory that the machine may still use and the host still has."""
         rooms: list[int] = []
         with open("/proc/meminfo", "rb") as file:
             for line in file:
                 if line.startswith(b"MemAvailable:"):
-                    # Leave a part for other programs.
+                    # Leave some memory for other programs.
                     rooms.append(int(line.split()[1]) * 1024 * 9 // 10)
         if self._memory is not None:
             group = self._group
