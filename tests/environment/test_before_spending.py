@@ -88,7 +88,7 @@ def test_a_gpu_that_is_not_here_is_an_error_at_once(
     config = SandboxConfig(gpu="A100", provider="local", python_packages=["numpy"])
     said = refused(config)
     assert "gpu='A100' (gpu_count=1) was requested; this host has: no NVIDIA GPU" in said
-    assert "gpu=None (the CPU), or for another provider" in said
+    assert "gpu=None (the CPU), or another provider" in said
 
 
 def test_weights_that_the_gpu_has_no_room_for_are_a_warning(

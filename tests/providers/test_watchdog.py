@@ -113,7 +113,7 @@ def test_files_without_bytes_count(tmp_path: Path) -> None:
         (tmp_path / str(number)).touch()
     assert _watch(disk=1 << 30, files=30, writable=tmp_path).look(0) is None
     reason = _watch(disk=1 << 30, files=29, writable=tmp_path).look(0)
-    assert reason == "limit of 29 files exceeded, which its disk limit sets"
+    assert reason == "limit of 29 files exceeded (it follows from the disk limit)"
 
 
 def test_an_idle_machine_is_counted_ever_less_often(

@@ -47,8 +47,7 @@ class Cgroup:
         return sorted(found)
 
     def usage(self) -> dict[str, int]:
-        """Current `memory` (bytes), `pids`, and `oom_kills`, the processes killed for lack of
-        memory."""
+        """The current `memory` (bytes) and `pids`, and the number of out-of-memory kills."""
         result: dict[str, int] = {}
         for folder in self.folders:
             for name in ("memory.current", "memory.usage_in_bytes"):

@@ -1,8 +1,8 @@
 """Cleans up after a machine, even if its keeper is killed.
 
 The reaper is the keeper's parent and subreaper: when the keeper is killed, the reaper inherits its
-processes. Both hold the lock on the machine's folder. A folder whose lock is free has neither of
-them, and the next start or listing removes it.
+processes. Both hold the lock on the machine's folder. If the lock is free, both are gone, and the
+next start or listing removes the folder.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ else:
 
 
 class MachineResources:
-    """What must be removed when a machine ends: its processes, control group and folder."""
+    """The resources to remove when a machine ends: its processes, control group and folder."""
 
     def __init__(self, settings: Message) -> None:
         self.id = wire.get_text(settings, "id")
@@ -40,7 +40,7 @@ class MachineResources:
         self.group: cgroup.Cgroup | None = None
 
     def make_group(self) -> None:
-        """Make the machine's control group, if this user may."""
+        """Create the machine's control group, if this user may."""
         try:
             self.group = cgroup.create(self._group_name, memory=self._memory, pids=self._processes)
             with open(os.path.join(self._folder, b"group"), "w") as file:
@@ -48,10 +48,10 @@ class MachineResources:
         except OSError as error:
             if self._grouped:
                 # The jail relies on the group to count memory that no process has mapped.
-                self.record(f"its control group could not be made: {error}")
+                self.record(f"its control group could not be created: {error}")
                 self.remove()
                 os._exit(1)
-            # The watchdog then sums up the process tree.
+            # Instead of a group, the watchdog sums over the process tree.
             self.group = None
 
     def listen(self) -> socket.socket:
@@ -73,7 +73,7 @@ class MachineResources:
             self.group.remove()
 
     def record(self, reason: str) -> None:
-        """Remember how the machine ended."""
+        """Record how the machine ended."""
         try:
             record_end(self._state, self.id, reason, at=time.time())
         except OSError:
@@ -89,7 +89,7 @@ class MachineResources:
             return
 
     def _give_back(self) -> None:
-        """Give files that the machine's user made in other owners' folders to those owners."""
+        """Give files that the machine's user created in other owners' folders to those owners."""
         if not self._user or not _is_last(wire.get_int(self._user, "lock")):
             return
         folders = self._user["folders"]
@@ -100,12 +100,13 @@ class MachineResources:
                     uid = wire.get_int(self._user, "uid")
                     chown_tree(wire.get_bytes(folder, "path"), *owner, only=uid)
                 except OSError as error:
-                    # Its owner can still take it, and the machine's own folder must go anyway.
-                    os.write(2, b"the owner of a folder was not changed back: %a\n" % error)
+                    # The owner can still reclaim the folder. The machine's own folder must be
+                    # removed anyway.
+                    os.write(2, b"the owner of a folder was not restored: %a\n" % error)
 
 
 def _is_last(lock: int) -> bool:
-    """Whether no other machine has this machine's user."""
+    """Whether no other machine uses this machine's user id."""
     import fcntl
 
     try:
@@ -116,7 +117,7 @@ def _is_last(lock: int) -> bool:
 
 
 def _forbid_forks(folder: str) -> None:
-    """Forbid forks in the group, so that a fork bomb cannot outrun its killing."""
+    """Forbid forks in the group, so that a fork bomb cannot outrun the kill."""
     try:
         with open(os.path.join(folder, "pids.max"), "r+") as file:
             file.write("0")
@@ -125,7 +126,7 @@ def _forbid_forks(folder: str) -> None:
 
 
 def wait(keeper: int, resources: MachineResources, settings: Message) -> None:
-    """Wait for the keeper. If it failed or was killed, end the machine in its place."""
+    """Wait for the keeper. If it failed or was killed, end the machine instead of it."""
     tree.set_name("seer-reaper")
     for key in ("control", "alive", "kill_socket"):
         os.close(wire.get_int(settings, key))

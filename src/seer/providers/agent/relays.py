@@ -1,8 +1,8 @@
-"""Connections between a controller and sockets in the machine: one relayed stream each.
+"""Connections between a controller and sockets in the machine, one relayed stream for each.
 
-After the `OK` frame the connection carries raw bytes in both directions. Listening is shared by
-two requests: `listen` binds a socket while its connection is open, and each `accept` waits for one
-program to connect and then carries that connection.
+After the `OK` frame the connection carries raw bytes in both directions. Listening takes two
+requests: `listen` binds a socket for as long as its connection is open. Each `accept` waits for one
+program to connect, and then relays that connection.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Listeners:
 
     @property
     def fd(self) -> int:
-        """The steward's end, to be polled."""
+        """The steward's end, to poll."""
         return self._steward_end.fileno()
 
     def add(self, path: bytes, listener: socket.socket) -> None:
@@ -85,7 +85,7 @@ class Listeners:
     def find(self, path: bytes) -> int:
         """The descriptor of the socket bound at `path`; raises `ENOENT` if there is none."""
         if path not in self._bound:
-            raise OSError(errno.ENOENT, "nothing listens for this controller here", path)
+            raise OSError(errno.ENOENT, "no listener of this controller is bound here", path)
         return self._bound[path]
 
 
@@ -106,7 +106,7 @@ def listen(stream: FrameStream, path: bytes, listeners: Listeners) -> None:
 
 
 def accept(stream: FrameStream, path: bytes, listeners: Listeners) -> None:
-    """Wait for one connection to a socket that is being listened on, and relay it."""
+    """Wait for one connection to a listening socket, and relay it."""
     listener = socket.socket(fileno=listeners.find(path))
     listener.setblocking(False)
     poll = select.poll()
@@ -160,7 +160,7 @@ class _Direction:
         return (self._target, select.POLLOUT) if self._held else (self._source, select.POLLIN)
 
     def step(self) -> bool:
-        """Move what can be moved; False once this direction has ended."""
+        """Copy what is possible without blocking. Returns False once this direction has ended."""
         try:
             if not self._held:
                 self._held = os.read(self._source, _BUFFER)

@@ -1,8 +1,8 @@
 """The first process in a machine: accepts connections and serves each from a fork of itself.
 
-It inherits the listening socket. It holds no secrets that its commands do not have. It trusts every
+It inherits the listening socket. Its commands know every secret that it knows. It trusts every
 request, because only the controller can reach it. When the keeper ends, the steward kills
-everything that it started, and ends.
+everything that it started, and exits.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    """Serve until the keeper is gone. The argument is a descriptor that reads as the settings."""
+    """Serve until the keeper is gone. The argument is a descriptor with the settings."""
     os.umask(0o022)
     with open(int(sys.argv[1]), "rb") as file:
         settings = wire.decode_message(file.read())
@@ -77,7 +77,8 @@ class Steward:
             if wake in ready:
                 os.read(wake, 4096)
                 self._collect()
-            # Before new connections, because one of them may accept on a socket just bound.
+            # This comes before new connections, because one of them may accept on a socket just
+            # bound.
             if self._listeners.fd in ready:
                 self._listeners.update()
             if self._listener.fileno() in ready:
@@ -89,7 +90,7 @@ class Steward:
             if not os.WIFSTOPPED(status):
                 ended[pid] = status
             elif pid in self._servers:
-                # Only a program that wants to escape its timeout stops its server.
+                # The only reason to stop a server is to escape a timeout.
                 os.kill(pid, signal.SIGKILL)
         self._forget_ended(ended)
 
@@ -119,7 +120,7 @@ class Steward:
         try:
             pid = os.fork()
         except OSError as error:
-            # A machine that has no processes left can still report that.
+            # Report the error from here, because the machine can start no more processes.
             if not self._context.ends():
                 FrameStream(fd).fail(error)
             os.close(fd)
@@ -139,7 +140,7 @@ class Steward:
 
 
 def _forwarder(settings: Message, env: dict[bytes, bytes], agent: int) -> LazyServer | None:
-    """Makes the proxy outside reachable on the machine's loopback. Starts with its first use."""
+    """The on-demand server that makes the proxy reachable on the machine's loopback."""
     if not settings:
         return None
     from .lazy_server import LazyServer
@@ -159,7 +160,7 @@ def serve(
     listeners: Listeners,
     servers: set[int],
 ) -> None:
-    """Serve one connection, which is one operation."""
+    """Serve one connection, which carries one operation."""
     path = b""
     try:
         request = stream.wait_request()
@@ -199,7 +200,7 @@ def serve(
 
 
 def _abort(stream: FrameStream, server: int, servers: set[int]) -> None:
-    """Kill the process that serves another connection, if it was stopped or does not answer."""
+    """Kill the process that serves another connection, for a client that gets no answer."""
     if server not in servers:
         raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH))
     os.kill(server, signal.SIGKILL)

@@ -1,7 +1,7 @@
-"""Process trees: adopt orphans, find every descendant, end them all. Linux only.
+"""Process trees: adopt orphans, find all descendants, kill them. Linux only.
 
-A process that is a child subreaper becomes the parent of descendants whose own parent ends, so
-neither `setsid` nor a double fork takes a process out of its tree.
+A child subreaper becomes the parent of every descendant whose own parent ends, so neither `setsid`
+nor a double fork removes a process from its tree.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _KILL_TIMEOUT = 30.0
 
 
 def _libc(name: str, *arguments: int | bytes) -> int:
-    # ctypes proper takes 10 ms to import; its C half alone makes the same call.
+    # Importing ctypes takes 10 ms. Its C module is enough for this call.
     try:
         import _ctypes
 
@@ -47,17 +47,17 @@ def hide_from_peers() -> None:
 
 
 def set_name(name: str) -> None:
-    """What `ps` and `top` show for this process (15 bytes)."""
+    """Set the name that `ps` and `top` show for this process (15 bytes)."""
     _prctl(_PR_SET_NAME, name.encode()[:15] + b"\0")
 
 
 def die_with_parent() -> None:
-    """Be killed when the parent ends."""
+    """Have the kernel kill this process when its parent ends."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def children(pid: int) -> list[int]:
-    """The direct children of a process, zombies included; empty when it is gone."""
+    """The direct children of a process, including zombies; empty if the process is gone."""
     found: list[int] = []
     try:
         threads = os.listdir(f"/proc/{pid}/task")
@@ -73,7 +73,7 @@ def children(pid: int) -> list[int]:
 
 
 def parent(pid: int) -> int:
-    """The parent of a process; 0 when it is gone or has none."""
+    """The parent of a process; 0 if the process is gone or has none."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return int(file.read().rpartition(b")")[2].split()[1])
@@ -91,7 +91,7 @@ def descendants(pid: int, *, spare: set[int] | None = None) -> list[int]:
 
 def visible() -> bool:
     """Whether this process can see its own tree, which needs /proc."""
-    # Open it, because `access` does not know about Landlock.
+    # Open the folder, because `access` does not check Landlock rules.
     try:
         os.close(os.open(f"/proc/{os.getpid()}/task", os.O_RDONLY | os.O_DIRECTORY))
     except OSError:
@@ -100,10 +100,10 @@ def visible() -> bool:
 
 
 def reap(*, stopped: bool = False) -> dict[int, int]:
-    """Collect children that have ended: pid -> wait status. Does not block.
+    """Collect the wait statuses of ended children, by pid. Does not block.
 
     Args:
-        stopped: Report children that were stopped, too.
+        stopped: Also report children that were stopped.
     """
     ended: dict[int, int] = {}
     flags = os.WNOHANG | (os.WUNTRACED if stopped else 0)
@@ -120,7 +120,8 @@ def reap(*, stopped: bool = False) -> dict[int, int]:
 def kill_descendants(*, spare: set[int] | None = None) -> dict[int, int]:
     """Kill and reap every descendant of this process, which must be a subreaper.
 
-    It stops them first, so that no process forks faster than this finds it, and then kills them.
+    It stops them before it kills them, so that none can fork faster than this finds the new
+    process.
 
     Args:
         spare: Children that survive, with everything below them.
@@ -153,10 +154,10 @@ def kill_tree(root: int, *, spare: set[int] | None = None) -> None:
 
 
 def stop_tree(root: int, *, spare: set[int] | None = None) -> list[int]:
-    """Stop every descendant of `root`. Returns those that this has stopped, parents first."""
+    """Stop every descendant of `root`. Returns those that this call stopped, parents first."""
     seen: set[int] = set()
     stopped: list[int] = []
-    # A stopped process does not fork, so each round only finds what was forked just before.
+    # A stopped process does not fork, so each round finds only recently forked processes.
     for _ in range(1000):
         found = descendants(root, spare=spare)
         fresh = [pid for pid in found if pid not in seen]
@@ -169,15 +170,15 @@ def stop_tree(root: int, *, spare: set[int] | None = None) -> list[int]:
 
 
 def continue_tree(root: int, stopped: list[int]) -> None:
-    """Continue processes that `stop_tree` has stopped, children before their parents.
+    """Continue processes that `stop_tree` stopped, children before their parents.
 
-    In this order no parent sees a child of its own that is still stopped.
+    In this order, no running parent has a stopped child.
     """
     _signal_all(root, descendants(root), signal.SIGCONT, only=stopped[::-1])
 
 
 def _state(pid: int) -> str:
-    """The letter of a process's state; `Z` when it is gone."""
+    """The letter of a process's state; `Z` if the process is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()[0].decode()
@@ -193,7 +194,7 @@ def _signal_all(root: int, tree: list[int], number: int, *, only: list[int] | No
         except OSError:
             continue
         try:
-            # Checked after the handle exists, because a reused number has another parent.
+            # Check this after opening the handle: if the pid was reused, the parent differs.
             if parent(pid) in family:
                 signal.pidfd_send_signal(handle, number)
         except (ProcessLookupError, PermissionError):

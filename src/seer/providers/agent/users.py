@@ -1,4 +1,4 @@
-"""Users of a machine that has several: who they are, and how a fork of the steward becomes one."""
+"""Users of a machine with several users: look them up, and become one in a fork of the steward."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class User:
 
 
 def find_user(wanted: bytes) -> User:
-    """A user by name or number, from the machine's own /etc/passwd.
+    """Find a user by name or number in the machine's own /etc/passwd.
 
     Raises:
         OSError: There is no such user.

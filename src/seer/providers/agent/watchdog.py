@@ -1,9 +1,10 @@
-"""Compares what a machine uses with its limits: memory, processes, bytes on disk.
+"""Compares a machine's usage with its limits: memory, processes, bytes on disk.
 
-With a control group, the kernel enforces memory and processes, and this only reports it. Without
-one, this sums them over the process tree. It always counts bytes and files on disk, in small steps,
-so that a machine with a million files does not block its keeper. While nothing changes, it counts
-less and less often. If the whole disk loses free space, the next count is due.
+With a control group, the kernel enforces the limits on memory and processes, and the watchdog only
+reports kills. Without one, the watchdog sums over the process tree. It always counts bytes and
+files on disk itself, in small steps, so that a machine with a million files does not block its
+keeper. While nothing changes, it counts less and less often. If the disk's free space drops, it
+counts at once.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 _SLICE = 0.02
 _CALM, _ALERT = 0.5, 0.05
 _REST = 10
-"""A count of the disk is followed by a pause of this many times its own length."""
+"""After a count of the disk, the watchdog pauses for this multiple of the count's duration."""
 _LONGEST_REST = 60.0
-"""The pause doubles up to this while the count stays the same."""
+"""While the count stays the same, the pause doubles up to this many seconds."""
 
 
 class Watchdog:
@@ -53,19 +54,19 @@ class Watchdog:
         self._soonest = self._next_count = 0.0
         self._pause = 0.0
         self._last = (0, 0)
-        """Bytes and files at the last whole count."""
+        """Bytes and files at the last complete count."""
         self._room: list[tuple[int, int]] = []
         """Free bytes and files of each disk when that count began."""
         self.interval: float | None = None if memory is processes is disk is None else _CALM
-        """Seconds until the next look; None when nothing is limited."""
+        """Seconds until the next check; None without limits."""
 
     def look(self, root: int) -> str | None:
-        """Why the machine with the first process `root` must end; None within its limits."""
+        """Why the machine with the first process `root` must end; None if no limit is exceeded."""
         self.interval = _CALM
         return self._look_at_tree(root) or self._look_at_disk(root)
 
     def out_of_memory(self) -> str | None:
-        """Whether the kernel has killed something for the machine's memory limit."""
+        """The reason if the kernel killed a process for exceeding the memory limit; else None."""
         if self._group is None or self._memory is None:
             return None
         return self._over_memory() if self._group.usage().get("oom_kills", 0) else None
@@ -90,7 +91,7 @@ class Watchdog:
             return None
         if resident > self._memory // 2:
             self.interval = _ALERT
-        # Shared pages count once. That sum is expensive, so it is taken only if it matters.
+        # Counting shared pages only once is expensive, so do that only if it matters.
         if resident > self._memory and sum(map(_proportional, pids)) > self._memory:
             return self._over_memory()
         return None
@@ -129,11 +130,11 @@ class Watchdog:
         if self._disk is not None and found[0] > self._disk:
             return f"disk limit of {_size(self._disk)} exceeded"
         if self._files is not None and found[1] > self._files:
-            return f"limit of {self._files} files exceeded, which its disk limit sets"
+            return f"limit of {self._files} files exceeded (it follows from the disk limit)"
         return None
 
     def _lost_room(self) -> bool:
-        """Whether the disks lost at least a quarter of the room that the machine may still use."""
+        """Whether the disks lost over a quarter of the space that the machine may still use."""
         spare_bytes = (self._disk or 0) - self._last[0]
         spare_files = (self._files or 0) - self._last[1]
         return any(
@@ -147,7 +148,7 @@ def _size(count: int) -> str:
 
 
 def _statistics(pid: int) -> tuple[int, int]:
-    """Resident pages and threads of a process; zeros when it is gone."""
+    """Resident pages and threads of a process; zeros if the process is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
@@ -157,7 +158,7 @@ def _statistics(pid: int) -> tuple[int, int]:
 
 
 def _proportional(pid: int) -> int:
-    """Bytes of a process, shared pages divided by the number of their users."""
+    """The memory of a process in bytes. Shared pages are divided among their processes."""
     try:
         with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
             for line in file:
@@ -181,7 +182,7 @@ def _room(folders: list[bytes]) -> list[tuple[int, int]]:
 
 
 def _count_files(folders: list[bytes], pids: list[int]) -> Iterator[tuple[int, int]]:
-    """Yield the growing sums of bytes and of files on disk, in small steps."""
+    """Count bytes and files on disk in small steps, and yield the sums so far."""
     total = files = 0
     seen: set[tuple[int, int]] = set()
     for size in _unlinked(pids, seen):
@@ -219,7 +220,7 @@ def _count_files(folders: list[bytes], pids: list[int]) -> Iterator[tuple[int, i
 
 
 def _unlinked(pids: list[int], seen: set[tuple[int, int]]) -> Iterator[int]:
-    """Sizes of open files that have no name any more."""
+    """The sizes of open files that were deleted."""
     for pid in pids:
         try:
             names = os.listdir(f"/proc/{pid}/fd")

@@ -2,8 +2,8 @@
 
 A frame is four bytes of length (big-endian, counting kind and payload), one byte of kind, and the
 payload. Structured payloads are bencoded: integers, byte strings, lists and dictionaries. Bencoding
-can express file names of any bytes and needs no import, while importing `json` would take a tenth
-of a machine's start. This module has only the format: no sockets, and no protocol.
+can express file names of any bytes and needs no import. Importing `json` would take a tenth of a
+machine's start time. This module has only the format: no sockets, and no protocol.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 VERSION = 1
 FRAME_LIMIT = 8 * 1024 * 1024
-"""The longest frame that is accepted; requests carry whole argument lists and environments."""
+"""The longest accepted frame. Requests carry whole argument lists and environments."""
 CHUNK = 256 * 1024
-"""The payload of data frames, and how much unread input a command may be sent ahead."""
+"""The payload of data frames, and the most unread input that a command may be sent."""
 _DEPTH_LIMIT = 8
 
 # Kinds of frames. From the controller:
@@ -32,7 +32,7 @@ STDIN_END = b"Z"
 SIGNAL = b"G"
 KILL = b"K"
 RESIZE = b"W"
-RELEASE = b"L"  # and its acknowledgement: the command may outlive the connection
+RELEASE = b"L"  # the command may outlive the connection; also the acknowledgement
 # From the steward or the keeper:
 OK = b"O"
 ERROR = b"E"
@@ -67,21 +67,21 @@ class Splitter:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> None:
-        """Add bytes that were read."""
+        """Add received bytes."""
         self._buffer += data
 
     def next(self) -> tuple[bytes, bytes] | None:
         """The next complete frame, or None until more is fed.
 
         Raises:
-            WireError: Its length is zero or beyond the limit.
+            WireError: The frame's length is zero or beyond the limit.
         """
         buffer = self._buffer
         if len(buffer) < 4:
             return None
         length = int.from_bytes(buffer[:4], "big")
         if not 1 <= length <= FRAME_LIMIT:
-            raise WireError(f"a frame of {length} bytes; at least 1 and at most {FRAME_LIMIT}")
+            raise WireError(f"a frame has {length} bytes; the limits are 1 and {FRAME_LIMIT}")
         if len(buffer) < 4 + length:
             return None
         kind, payload = bytes(buffer[4:5]), bytes(buffer[5 : 4 + length])
@@ -121,11 +121,11 @@ def decode(data: bytes) -> Value:
     """Read one bencoded value that fills `data` exactly.
 
     Raises:
-        WireError: It is anything else.
+        WireError: `data` has anything else.
     """
     value, end = _decode(data, 0, 0)
     if end != len(data):
-        raise WireError(f"{len(data) - end} bytes after the value")
+        raise WireError(f"{len(data) - end} bytes follow the value")
     return value
 
 
@@ -139,7 +139,7 @@ def decode_message(data: bytes) -> Message:
 
 def _decode(data: bytes, at: int, depth: int) -> tuple[Value, int]:
     if depth > _DEPTH_LIMIT:
-        raise WireError(f"nested deeper than {_DEPTH_LIMIT}")
+        raise WireError(f"values are nested deeper than {_DEPTH_LIMIT}")
     lead = data[at : at + 1]
     if lead == b"i":
         end = data.find(b"e", at, at + 24)
@@ -166,29 +166,29 @@ def _decode(data: bytes, at: int, depth: int) -> tuple[Value, int]:
 def _string(data: bytes, at: int) -> tuple[bytes, int]:
     colon = data.find(b":", at, at + 12)
     if colon < 0 or not data[at:colon].isdigit():
-        raise WireError("a string without a length")
+        raise WireError("a string has no length")
     start, end = colon + 1, colon + 1 + int(data[at:colon])
     if end > len(data):
-        raise WireError("a string that is cut off")
+        raise WireError("a string is truncated")
     return data[start:end], end
 
 
 def _integer(digits: bytes) -> int:
     if not (digits[1:] if digits[:1] == b"-" else digits).isdigit():
-        raise WireError(f"no integer: {digits!r}")
+        raise WireError(f"not an integer: {digits!r}")
     return int(digits)
 
 
 def to_text(value: bytes) -> str:
-    """Bytes of the file system as text, losslessly."""
+    """Bytes of a file name or other system string as text, without loss."""
     return value.decode("utf-8", "surrogateescape")
 
 
-# Typed access to messages of a peer that may send anything.
+# Typed access to the messages of an untrusted peer.
 
 
 def get_bytes(fields: Message, key: str, default: bytes | None = None) -> bytes:
-    """A byte string of a message; `WireError` when it is something else."""
+    """A byte string of a message; raises `WireError` for another type."""
     value = fields.get(key, default)
     if not isinstance(value, bytes):
         raise WireError(f"{key!r} must be a string")
@@ -196,12 +196,12 @@ def get_bytes(fields: Message, key: str, default: bytes | None = None) -> bytes:
 
 
 def get_text(fields: Message, key: str, default: str | None = None) -> str:
-    """A byte string of a message as text; `WireError` when it is something else."""
+    """A byte string of a message as text; raises `WireError` for another type."""
     return to_text(get_bytes(fields, key, None if default is None else default.encode()))
 
 
 def get_int(fields: Message, key: str, default: int | None = None) -> int:
-    """An integer of a message; `WireError` when it is something else."""
+    """An integer of a message; raises `WireError` for another type."""
     value = fields.get(key, default)
     if not isinstance(value, int):
         raise WireError(f"{key!r} must be an integer")
@@ -209,12 +209,12 @@ def get_int(fields: Message, key: str, default: int | None = None) -> int:
 
 
 def get_list(fields: Message, key: str) -> list[bytes]:
-    """A list of byte strings of a message; empty when absent."""
+    """A list of byte strings of a message; empty if absent."""
     return _items(fields, key, bytes, "strings")
 
 
 def get_ints(fields: Message, key: str) -> list[int]:
-    """A list of integers of a message; empty when absent."""
+    """A list of integers of a message; empty if absent."""
     return _items(fields, key, int, "integers")
 
 
@@ -231,7 +231,7 @@ def _items(fields: Message, key: str, kind: type[T], what: str) -> list[T]:
 
 
 def get_env(fields: Message, key: str) -> dict[bytes, bytes]:
-    """An environment of a message, as `os.execve` takes it; empty when absent."""
+    """An environment of a message, for `os.execve`; empty if absent."""
     env: dict[bytes, bytes] = {}
     for name, value in get_dict(fields, key).items():
         if not isinstance(value, bytes):
@@ -241,7 +241,7 @@ def get_env(fields: Message, key: str) -> dict[bytes, bytes]:
 
 
 def get_dict(fields: Message, key: str) -> Message:
-    """A dictionary of a message; empty when absent."""
+    """A dictionary of a message; empty if absent."""
     value = fields.get(key, {})
     if not isinstance(value, dict):
         raise WireError(f"{key!r} must be a dictionary")

@@ -24,7 +24,7 @@ class StreamChannel(Channel):
         try:
             return await self._reader.read(n)
         except ConnectionResetError:
-            # The program closed its end without reading our bytes. For a reader, that is the end.
+            # The program closed its end without reading all bytes. For the reader, that is the end.
             return b""
         except OSError:
             raise await self._lost() from None
@@ -45,7 +45,7 @@ class StreamChannel(Channel):
         return self._reader, self._writer
 
     async def end_writing(self) -> None:
-        """Close the writing direction; the other side then reads the end."""
+        """Close the writing direction. The other side then reads the end of the stream."""
         with contextlib.suppress(OSError):
             self._writer.write_eof()
 

@@ -10,14 +10,14 @@ from seer.providers.agent import wire
 
 READ_LIMIT = 512 * 1024
 PATIENCE = 60.0
-"""Seconds in which a steward must answer a request, even on a busy machine."""
+"""Seconds within which a steward must answer a request, even on a busy machine."""
 
 Lost = Callable[[], Awaitable[SandboxLostError]]
-"""Finds out why a connection to a machine has ended."""
+"""Returns the reason why a connection to a machine has ended."""
 
 
 class Connection:
-    """One connection. The machine is not trusted, so it may send anything."""
+    """One connection to a machine, which is untrusted and may send anything."""
 
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, lost: Lost
@@ -62,15 +62,15 @@ class Connection:
             raise await self._lost() from None
 
     async def expect_ok(self, *, patience: float | None = PATIENCE) -> "wire.Message":
-        """The answer to the request.
+        """Wait for the answer to the request.
 
         Args:
-            patience: Seconds to wait for it; None for an answer that comes after much data.
+            patience: Seconds to wait for the answer; None if it follows much data.
 
         Raises:
             RemoteFileError: The operation failed in the machine.
             SandboxLostError: As from `receive`, or no answer came in time. An agent may have
-                stopped the process that serves its machine.
+                stopped its machine's steward.
         """
         try:
             async with asyncio.timeout(patience):
@@ -83,7 +83,7 @@ class Connection:
         if kind == wire.ERROR:
             raise remote_error(payload)
         if kind != wire.OK:
-            raise broken(f"a frame of kind {kind!r} where an answer was expected")
+            raise broken(f"a frame of kind {kind!r} instead of an answer")
         return decoded(payload) if payload else {}
 
     def close(self) -> None:

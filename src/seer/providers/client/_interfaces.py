@@ -36,7 +36,7 @@ class Channel(ABC):
 
 
 class Listener(ABC):
-    """Accepts connections that programs in the machine make to one Unix socket. Iterate it.
+    """Accepts connections that programs in the machine make to one Unix socket. Iterate over it.
 
     Use it as an async context manager: entering creates the socket, leaving removes it.
     """
@@ -67,11 +67,11 @@ class Process(ABC):
 
     @abstractmethod
     def output(self) -> AsyncIterator[tuple[Stream, bytes]]:
-        """What it prints, as it prints it; ends when both streams are closed.
+        """The command's output as it is printed; ends when both streams are closed.
 
-        They are closed once the command itself has ended and its output is delivered. Programs that
-        it left in the background live on, but are not waited for. A command that prints more than a
-        buffer holds waits for its reader. Iterate only once.
+        The streams close once the command has ended and its output is delivered. Its background
+        processes continue, and the streams do not wait for them. If the buffer is full, the command
+        waits for its reader. Iterate only once.
         """
 
     @abstractmethod
@@ -93,7 +93,7 @@ class Process(ABC):
 
     @abstractmethod
     async def wait(self) -> int:
-        """Its exit code, once it has ended. Negative: that signal.
+        """Wait for its end. Returns its exit code; a negative number is a signal.
 
         Raises:
             SandboxLostError: The machine ended first.
@@ -103,7 +103,7 @@ class Process(ABC):
     async def kill(self) -> None:
         """Kill it and everything it started, even in other sessions.
 
-        Its output up to then can still be read. Harmless once it has ended.
+        Its earlier output can still be read. Killing an ended command is harmless.
 
         Raises:
             SandboxLostError: The machine is gone, or does not respond.
@@ -111,13 +111,13 @@ class Process(ABC):
 
     @abstractmethod
     async def resize(self, size: TerminalSize) -> None:
-        """Tell a command in a terminal the terminal's new size; harmless for others."""
+        """Tell a command in a terminal the terminal's new size. Harmless for other commands."""
 
     @abstractmethod
     async def release(self) -> None:
-        """Let it outlive this object: it then ends by itself or with its machine.
+        """Let the command outlive this object, until it ends by itself or with its machine.
 
-        Its further output is lost, and this object can no longer be used. Used with
+        Its further output is lost, and this object can no longer be used. Use it with
         `Machine.detach`, for services that outlive their controller.
 
         Raises:
@@ -131,10 +131,10 @@ class Process(ABC):
 
 
 class HostSocket:
-    """A socket of a machine, as a file of this host."""
+    """A socket of a machine, as a file on this host."""
 
     relayed = False
-    """Whether it is a relay: it passes no descriptors, and its connection may break."""
+    """Whether it is a relay, which passes no descriptors and whose connections may break."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,4 +1,4 @@
-"""The controller's connection to a machine's keeper: requests, and the reason for the end."""
+"""The controller's connection to a machine's keeper: requests, and why the machine ended."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ class KeeperClient:
         self.reason: str | None = None
         """How the machine ended, if the keeper said so."""
         self.was_detached = self.was_paused = False
-        """The machine's state when `hold` took it."""
+        """The machine's state when `hold` took it over."""
         self._reading = asyncio.create_task(self._read())
 
     @classmethod
@@ -35,7 +35,7 @@ class KeeperClient:
         return cls(*await asyncio.open_unix_connection(sock=sock))
 
     async def hold(self) -> None:
-        """Take over a machine that runs already; raises as `request` does.
+        """Take over a running machine; raises as `request` does.
 
         If this fails or is cancelled, `let_go` undoes it.
         """
@@ -54,10 +54,10 @@ class KeeperClient:
     async def request(
         self, op: str, fields: "dict[str, wire.Encodable] | None" = None
     ) -> "wire.Message":
-        """Ask the keeper for something and wait for its answer.
+        """Send the keeper a request and wait for its answer.
 
         Raises:
-            SandboxLostError: It is gone, or does not answer.
+            SandboxLostError: The keeper is gone, or does not answer.
         """
         if self.stopped.is_set():
             raise await _gone()
@@ -70,7 +70,7 @@ class KeeperClient:
         except TimeoutError:
             raise SandboxLostError("the sandbox's keeper does not answer") from None
         finally:
-            # It keeps its place in the order of answers, although its caller no longer waits.
+            # A cancelled future stays in the queue, because its answer may still come.
             future.cancel()
 
     async def tell(self, op: str) -> None:
@@ -91,7 +91,7 @@ class KeeperClient:
                     if not future.done():
                         future.set_result(fields)
         except (SandboxLostError, wire.WireError):
-            pass  # the connection has ended, which is reported below
+            pass  # the connection has ended; `finally` reports it
         finally:
             self._connection.close()
             self.ended.set()

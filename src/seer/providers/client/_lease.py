@@ -1,6 +1,6 @@
-"""A controller's hold on a machine: the lease, pauses, the end, and the reasons for it.
+"""A controller's hold on a machine: the lease, pausing, the end and its reason.
 
-All of it goes through the machine's keeper. Commands, files and sockets go through the machine's
+All of this goes through the machine's keeper. Commands, files and sockets go through the machine's
 steward; see `_steward`.
 """
 
@@ -44,18 +44,18 @@ class Lease:
             machine_id: The machine's id, for messages.
             seconds: How long the machine outlives the last renewal.
             idle_timeout: Seconds without use after which the keeper ends the machine.
-            why_ended: Looks up how the machine ended if its keeper cannot report it; None if that
+            why_ended: Looks up how the machine ended, if its keeper cannot report that; None if it
                 is unknown.
-            explain: Adds to the error for a lost machine what is known of its host.
-            on_end: Awaited once, when the machine has ended or was let go.
+            explain: Adds details about the machine's host to the error for a lost machine.
+            on_end: Awaited once, after the machine has ended or was let go.
         """
         self.paused = keeper.was_paused
-        """Whether the machine is paused, by the keeper's latest answer."""
+        """Whether the machine is paused, according to the keeper's latest answer."""
         self.detached = False
         self.was_detached = keeper.was_detached
         """Whether the machine was detached before this controller held it."""
         self.was_let_go = False
-        """Whether this controller gave the machine up, which runs on."""
+        """Whether this controller released the machine while it was running."""
         self._keeper = keeper
         self._id = machine_id
         self._seconds = seconds
@@ -83,7 +83,7 @@ class Lease:
     async def _renew(self) -> None:
         period = min(self._seconds, self._idle_timeout or self._seconds) / 3
         while not self._keeper.ended.is_set():
-            # A renewal without an answer may still be on its way over a connection that is down.
+            # A renewal without an answer may still be in transit over a connection that is down.
             with contextlib.suppress(SandboxLostError):
                 await self._renew_once()
             with contextlib.suppress(TimeoutError):
@@ -100,7 +100,7 @@ class Lease:
         """Count a connection: while one is open, the machine is not idle."""
         self._open += 1
         if self._idle_timeout and time.monotonic() - self._last_renewal > 0.1:
-            # The keeper must hear of the use before it ends an idle machine.
+            # The keeper must learn about the use before it ends an idle machine.
             await self._renew_once()
 
     def connection_closed(self) -> None:
@@ -112,7 +112,8 @@ class Lease:
         """Refuse to use a machine that cannot answer.
 
         Raises:
-            SandboxPausedError: It is paused. The keeper is asked, because others may hold it too.
+            SandboxPausedError: It is paused. The keeper decides, because another controller may
+                have resumed it.
             SandboxStateError: This process is a fork, and its parent owns the connections.
         """
         if self._process != os.getpid():
@@ -124,7 +125,7 @@ class Lease:
             try:
                 await self._ask("status")
             except SandboxLostError:
-                self.paused = False  # it has ended, which the operation itself reports
+                self.paused = False  # it has ended; the operation itself reports that
         if self.paused:
             raise SandboxPausedError(f"sandbox {self._id!r} is paused; call resume() first")
 
@@ -146,7 +147,7 @@ class Lease:
             raise await self.why_lost() from None
 
     async def pause(self) -> None:
-        """Stop all that runs in the machine and keep its memory."""
+        """Stop every process in the machine and keep its memory."""
         answer = await self._ask_and_wait("pause")
         kept = wire.get_text(answer, "kept", "")
         if kept:
@@ -160,7 +161,7 @@ class Lease:
         self._last_use = time.monotonic()
 
     async def _ask_and_wait(self, op: str) -> "wire.Message":
-        """Pause or resume. The keeper answers at once, and may still move GPU memory."""
+        """Pause or resume. The keeper answers at once; moving GPU memory may take longer."""
         answer = await self._ask_or_explain(op)
         while wire.get_int(answer, "moving", 0):
             await asyncio.sleep(_STATUS_PERIOD)
@@ -176,7 +177,7 @@ class Lease:
         self.detached = True
 
     async def let_go(self) -> None:
-        """Stop holding the machine, and leave it as it was before it was held."""
+        """Stop holding the machine, and leave it as it was before."""
         self.was_let_go = True
         await self._keeper.let_go()
         await asyncio.gather(self._renewing, return_exceptions=True)
@@ -211,7 +212,7 @@ class Lease:
         await asyncio.gather(self._renewing, return_exceptions=True)
 
     async def reason(self) -> str:
-        """How the machine ended, as far as it is known."""
+        """How the machine ended, as far as known."""
         return self._keeper.reason or await self._why_ended() or "its keeper was killed"
 
     async def why_lost(self) -> SandboxLostError:

@@ -1,7 +1,7 @@
-"""A machine that has a keeper and a steward, on this host or on another.
+"""A machine with a keeper and a steward, on this host or a remote host.
 
-The machine has a lease, which goes through its keeper, and a client of its steward. What differs
-between hosts is the `Route`: how this controller reaches the steward.
+The machine's lease goes through its keeper; commands go through its steward. Only the `Route` to
+the steward differs between hosts.
 """
 
 import asyncio
@@ -37,10 +37,10 @@ class Route(ABC):
 
     @abstractmethod
     async def why_ended(self) -> str | None:
-        """How the machine ended, from its host's records; None if they do not say."""
+        """How the machine ended, from its host's records; None if they do not have it."""
 
     def explain(self, error: SandboxLostError) -> SandboxLostError:
-        """The error for a lost machine, with what this route knows about its host."""
+        """The error for a lost machine, with this route's details about its host."""
         return error
 
     @abstractmethod
@@ -96,7 +96,7 @@ class SupervisedMachine(Machine):
         return Connection(reader, writer, self._lease.why_lost)
 
     async def _count(self, writer: asyncio.StreamWriter) -> None:
-        """Count an open connection; its end is counted by the route."""
+        """Count an open connection. The route counts its end."""
         try:
             await self._lease.connection_opened()
         except SandboxLostError:
@@ -115,7 +115,7 @@ class SupervisedMachine(Machine):
 
     @property
     def detached(self) -> bool:
-        """Whether it has a lifetime of its own, apart from this controller."""
+        """Whether it outlives this controller."""
         return self._lease.detached
 
     @property
@@ -149,7 +149,7 @@ class SupervisedMachine(Machine):
         await self._lease.let_go()
 
     async def ended(self) -> str | None:
-        """Wait for its end. Returns the reason; None if this controller has let it go."""
+        """Wait for its end. Returns the reason; None if this controller let it go."""
         await self._lease.ended.wait()
         return None if self._lease.was_let_go else await self._lease.reason()
 
@@ -165,7 +165,7 @@ class SupervisedMachine(Machine):
         pty: TerminalSize | None = None,
         user: str | None = None,
     ) -> Process:
-        """Start a command without a shell, in a session of its own."""
+        """Start a command without a shell, in its own session."""
         return await self.steward.spawn(argv, env=env, cwd=cwd, stdin=stdin, pty=pty, user=user)
 
     async def read_file(self, path: str, *, offset: int = 0, length: int | None = None) -> bytes:
@@ -175,7 +175,7 @@ class SupervisedMachine(Machine):
     async def write_file(
         self, path: str, data: bytes, *, mode: int = 0o644, append: bool = False
     ) -> None:
-        """Write a file atomically (or append to it); parent folders are made."""
+        """Write a file atomically (or append to it), and create its parent folders."""
         await self.steward.write_file(path, data, mode=mode, append=append)
 
     async def stat(self, path: str, *, follow: bool = True) -> FileStatus:
@@ -203,7 +203,7 @@ class SupervisedMachine(Machine):
         return self.steward.listen(path)
 
     async def reach(self, path: str) -> HostSocket:
-        """Make a Unix socket of the machine available as a file of this host."""
+        """Make a Unix socket of the machine available as a file on this host."""
         host_socket = await super().reach(path)
         self._host_sockets.add(host_socket)
         return host_socket
@@ -223,7 +223,7 @@ class SupervisedMachine(Machine):
         }
 
     def path(self, target: str) -> str:
-        """The path under which programs in the machine see the mount at `target`."""
+        """The path at which programs in the machine see the mount at `target`."""
         return in_view({mount.target: mount.seen for mount in self._record.mounts}, target)
 
 

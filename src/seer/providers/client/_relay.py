@@ -1,8 +1,8 @@
-"""A socket of this host that forwards its connections to a socket in a remote machine.
+"""A socket on this host that forwards its connections to a socket in a remote machine.
 
-A process that can connect to the file is one caller, as with a gate's own socket. The connection to
-the machine, with its credentials, stays in the controller. If a connection breaks, it is closed
-here, and the caller may connect again, because it has the ids of its calls.
+A process that can connect to the file acts as one caller, as with a gate's own socket. The
+connection to the machine, with its credentials, stays in the controller. If a connection breaks,
+the relay closes it. The caller may then connect again, because it knows the ids of its calls.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ class Relay(HostSocket):
         return cls(machine, target, listener, folder)
 
     async def close(self) -> None:
-        """Stop listening, and break every connection."""
+        """Stop listening, and close every connection."""
         await self._acceptor.close()
         self._folder.remove()
 
@@ -64,7 +64,7 @@ class Relay(HostSocket):
         try:
             far = await self._machine.connect(self._target)
         except (SandboxLostError, RemoteFileError) as error:
-            logger.info("a connection to %s was not passed on: %s", self._target, error)
+            logger.info("a connection to %s could not be forwarded: %s", self._target, error)
             await channel.close()
             return
         except BaseException:
@@ -100,12 +100,12 @@ async def _copy_both_ways(one: Channel, other: Channel) -> None:
 
 
 async def hung_up() -> SandboxLostError:
-    """Why a connection ended if nothing else is known."""
+    """The error for a connection that ended for an unknown reason."""
     return SandboxLostError("the other side has hung up")
 
 
 class _Joined(asyncio.Protocol):
-    """Copies what arrives on one transport to the other."""
+    """Copies everything that arrives on one transport to the other."""
 
     def __init__(
         self, former: asyncio.BaseProtocol, target: asyncio.WriteTransport, over: asyncio.Event
@@ -122,7 +122,7 @@ class _Joined(asyncio.Protocol):
         self._target.write(data)
 
     def eof_received(self) -> bool:
-        """Pass the end on; the other direction may continue."""
+        """Pass on the end; the other direction may continue."""
         self.ended = True
         if self._target.can_write_eof() and not self._target.is_closing():
             self._target.write_eof()
@@ -131,18 +131,18 @@ class _Joined(asyncio.Protocol):
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Both have ended."""
+        """Both directions have ended."""
         # The former protocol counts connections, and wakes tasks that wait for this one to close.
         self._former.connection_lost(exc)
         self._over.set()
 
     def pause_writing(self) -> None:
-        """This transport cannot take more data for now."""
+        """Pause the source: this transport's buffer is full."""
         if self.source is not None and not self.source.is_closing():
             self.source.pause_reading()
 
     def resume_writing(self) -> None:
-        """It can take data again."""
+        """Resume the source."""
         if self.source is not None and not self.source.is_closing():
             self.source.resume_reading()
 
@@ -151,7 +151,7 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 async def splice(one: Streams, other: Streams) -> None:
-    """Copy bytes both ways until both have ended, or one is lost. The caller closes both."""
+    """Copy bytes both ways until both streams end or one is lost. The caller closes both."""
     over = asyncio.Event()
     transports = [_transport(one[1]), _transport(other[1])]
     joined = [
@@ -162,7 +162,7 @@ async def splice(one: Streams, other: Streams) -> None:
         joined[own].source = transports[foreign]
         joined[own].peer = joined[foreign]
         transports[own].set_protocol(joined[own])
-        # Bytes that have already arrived belong to the other side too.
+        # Forward the bytes that have already arrived.
         held = bytes(reader._buffer)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownArgumentType]
         if held:
             joined[own].data_received(held)

@@ -22,21 +22,21 @@ from seer.providers.client._connection import Connection, Lost, broken, decoded,
 from seer.providers.client._interfaces import Channel, Listener, Process
 
 READ_LIMIT = 4 * 1024**3
-"""A file larger than this is not read whole into memory; ask for parts of it."""
+"""The largest file that is read whole into memory. Larger files must be read in parts."""
 
 Dial = Callable[[], Awaitable[Connection]]
-"""Opens a connection to a steward; raises `SandboxLostError` when the machine is gone."""
+"""Opens a connection to a steward; raises `SandboxLostError` if the machine is gone."""
 
 Abort = Callable[[int], Awaitable[None]]
-"""Kills the process of the machine that serves a connection."""
+"""Kills the process in the machine that serves a connection."""
 CheckLimits = Callable[[], Awaitable[None]]
-"""Checks whether the machine is over a limit, and raises the reason if it was ended for that."""
+"""Checks the machine's limits, and raises the reason if exceeding one ended the machine."""
 _UNBIND_PATIENCE = 5.0
 _KINDS: frozenset[FileKind] = frozenset({"file", "folder", "link", "socket", "other"})
 
 
 class StewardClient:
-    """Uses a machine through its steward. The methods are those of `Machine`."""
+    """Uses a machine through its steward, with the methods of `Machine`."""
 
     def __init__(
         self,
@@ -50,9 +50,9 @@ class StewardClient:
 
         Args:
             dial: Opens a connection to the steward.
-            lost: Finds out why a connection ended too early.
+            lost: Returns the reason why a connection ended too early.
             check_limits: Called after a command was killed.
-            users: Whether commands can be run as another user than the agent's.
+            users: Whether commands can run as a user other than the agent's.
         """
         self._dial = dial
         self._lost = lost
@@ -82,7 +82,7 @@ class StewardClient:
         pty: TerminalSize | None = None,
         user: str | None = None,
     ) -> Process:
-        """Start a command without a shell, in a session of its own."""
+        """Start a command without a shell, in its own session."""
         if isinstance(argv, str) or not argv:
             raise ValueError(f"argv={argv!r}: give the program and its arguments as a list")
         fields: dict[str, wire.Encodable] = {
@@ -95,7 +95,7 @@ class StewardClient:
         if user is not None:
             if not self._users:
                 raise UserUnsupportedError(
-                    f"user={user!r}: this machine has one user only; provider='local' started by "
+                    f"user={user!r}: this machine has only one user; provider='local' started by "
                     "root gives it more with provider_options={'users': True}"
                 )
             fields["user"] = user
@@ -103,7 +103,9 @@ class StewardClient:
             fields["pty"] = [str(pty.rows), str(pty.columns)]
         for text in (*argv, *(env or {}), *(env or {}).values(), cwd or "", user or ""):
             if "\0" in text:
-                raise ValueError(f"{text!r}: programs cannot be given NUL characters")
+                raise ValueError(
+                    f"{text!r}: arguments, variables and paths cannot contain NUL characters"
+                )
         if len(wire.encode(fields)) > wire.FRAME_LIMIT - 1024:
             raise RemoteFileError(errno.E2BIG, os.strerror(errno.E2BIG), argv[0])
         connection = await self._dial()
@@ -155,13 +157,13 @@ class StewardClient:
                     raise remote_error(payload)
                 size += len(payload)
                 if kind != wire.DATA or size > limit:
-                    raise broken("more of a file than was requested")
+                    raise broken("more file data than requested")
                 parts.append(payload)
 
     async def write_file(
         self, path: str, data: bytes, *, mode: int = 0o644, append: bool = False
     ) -> None:
-        """Write a file atomically (or append to it); parent folders are made."""
+        """Write a file atomically (or append to it), and create its parent folders."""
         fields: dict[str, wire.Encodable] = {"path": path, "mode": mode, "append": int(append)}
         async with self._operation("write", fields) as connection:
             answer = asyncio.create_task(connection.expect_ok(patience=None))
@@ -244,7 +246,7 @@ class StewardClient:
         return await self._open_channel("accept", {"path": path})
 
     async def bind(self, path: str) -> StreamChannel:
-        """Have the steward listen on `path` for as long as the channel is open."""
+        """Have the steward listen on `path` while the channel is open."""
         return await self._open_channel("listen", {"path": path})
 
 
@@ -275,7 +277,7 @@ class StewardListener(Listener):
         self._closed = True
         if self._bound is None:
             return
-        # The steward removes the socket when it reads the end, and hangs up when that is done.
+        # The steward removes the socket when it reads the end, and then closes the connection.
         await self._bound.end_writing()
         with contextlib.suppress(TimeoutError, SandboxLostError):
             async with asyncio.timeout(_UNBIND_PATIENCE):
@@ -300,9 +302,10 @@ def _file_status(fields: "wire.Message") -> FileStatus:
 
 
 _HELD = 1024 * 1024
-"""Bytes of output that are buffered for the reader. The command waits when they are full."""
+"""Bytes of output to buffer for the reader. The command waits while the buffer is full."""
 _GRACE = 10.0
-"""Seconds in which a steward must carry out a kill before its server process is killed."""
+"""Seconds for a steward to carry out a kill. After that, the process that serves the command is
+killed."""
 
 
 class StewardProcess(Process):
@@ -376,7 +379,7 @@ class StewardProcess(Process):
         return self._exit is not None or self._failure is not None
 
     async def output(self) -> AsyncIterator[tuple[Stream, bytes]]:
-        """What it prints, as it prints it."""
+        """The command's output as it is printed."""
         while True:
             async with self._changed:
                 await self._changed.wait_for(lambda: bool(self._held) or self._over)
@@ -389,14 +392,15 @@ class StewardProcess(Process):
             yield stream, data
 
     async def wait(self) -> int:
-        """Its exit code, once it has ended."""
+        """Wait for its end and return its exit code."""
         async with self._changed:
             await self._changed.wait_for(lambda: self._over)
         if self._exit is None:
             self._raise_failure()
             raise broken("no exit code")
         if self._exit == -signal.SIGKILL and not self._killed:
-            # Another process killed it. If the machine is out of memory, it is about to end.
+            # Another process killed the command. If the machine ran out of memory, it is about to
+            # end.
             await self._check_limits()
         return self._exit
 
@@ -419,11 +423,11 @@ class StewardProcess(Process):
     def _refuse_if_over(self) -> None:
         self._raise_failure()
         if self._exit is not None:
-            raise SandboxStateError(f"the command has ended, with {self._exit}")
+            raise SandboxStateError(f"the command has ended with exit code {self._exit}")
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
-            # A new error each time, because one that is raised twice collects two tracebacks.
+            # Create a new error each time: an error that is raised twice collects two tracebacks.
             raise type(self._failure)(str(self._failure))
 
     async def close_stdin(self) -> None:
@@ -449,7 +453,7 @@ class StewardProcess(Process):
         try:
             await self._connection.send(kind, payload)
         except SandboxLostError:
-            # The command may just have ended. Its exit is then already on the way.
+            # The command may have just ended. Its exit code is then in transit.
             await self._ends_within(_GRACE)
 
     async def kill(self) -> None:
@@ -460,7 +464,8 @@ class StewardProcess(Process):
         await self._tell(wire.KILL)
         if await self._ends_within(_GRACE):
             return
-        # Its server in the machine was stopped, or gets no CPU: kill it, and all orphans.
+        # The process that serves it in the machine was stopped or gets no CPU: kill it and all
+        # orphans.
         aborting = asyncio.ensure_future(self._abort(self._server))
         done, _ = await asyncio.wait({aborting}, timeout=_GRACE)
         if done:
@@ -472,7 +477,7 @@ class StewardProcess(Process):
                 "a command in the sandbox could not be killed; terminate the sandbox"
             )
         if self._exit is None:
-            # Its server could not report the exit. The steward has killed the rest.
+            # The killed process could not report the exit code. The steward has killed the rest.
             self._exit, self._failure = -signal.SIGKILL, None
 
     async def _ends_within(self, seconds: float) -> bool:
@@ -484,10 +489,10 @@ class StewardProcess(Process):
         return True
 
     async def release(self) -> None:
-        """Let it live on without this connection."""
+        """Let the command continue without this connection."""
         async with self._changed:
             self._refuse_if_over()
-            # The answer comes after all its output, which may have no reader.
+            # The answer comes after all output, which may have no reader.
             self._releasing = True
             self._changed.notify_all()
         await self._tell(wire.RELEASE)
@@ -502,6 +507,6 @@ class StewardProcess(Process):
         self._pump.cancel()
         await asyncio.gather(self._pump, return_exceptions=True)
         if not self._over:
-            self._failure = SandboxLostError("the command was closed before it had ended")
+            self._failure = SandboxLostError("the command was closed before it ended")
         async with self._changed:
             self._changed.notify_all()

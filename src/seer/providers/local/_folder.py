@@ -1,4 +1,4 @@
-"""The folder of a local machine, and how it looks from inside: mounts, layout, environment."""
+"""The folder of a local machine, and its view from inside: mounts, layout, environment."""
 
 import contextlib
 import os
@@ -57,7 +57,7 @@ class MachineView:
 
     mounts: tuple[Mount, ...]
     seen: tuple[MountRecord, ...]
-    """The same, longest path first, so that the first match is the right mount."""
+    """The mounts, longest path first, so that the first match is the right mount."""
     view: Mapping[str, str]
     layout: Layout
     interpreter: str
@@ -77,16 +77,16 @@ def fill_folder(
     proxy: bool,
     root: int | None,
 ) -> MachineView:
-    """Fill a new machine's folder and say how it will look from inside.
+    """Fill a new machine's folder, and describe how it will look from inside.
 
     Args:
         folder: The machine's folder.
-        spec: What was asked for.
-        backend: What jails it.
-        uid: The user it runs as, if that is not this user.
+        spec: The requested machine.
+        backend: The backend that jails it.
+        uid: The user that it runs as, if that is not this user.
         proxy: Whether it has a network through the proxy.
-        root: The user that is its root, if it has several users. All homes are then in one mount,
-            so that root can add to them.
+        root: The host user that is its root, if it has several users. All homes are then in one
+            mount, so that root can add homes.
 
     Raises:
         ProviderError: The spec names a path that does not exist or cannot be used.
@@ -104,7 +104,8 @@ def fill_folder(
         os.chown(lock, root, root)
         mounts.append(Mount(lock, "/run/adduser", writable=True))
     if backend.name in ("bubblewrap", "container"):
-        # A container shows them at their own paths. It opens the folders above its mounts.
+        # A container shows the gates at their own paths, and makes the folders above its mounts
+        # accessible.
         mounts += [Mount(path, f"{GATES}/{name}.sock") for name, path in spec.gates.items()]
     if backend.name == "bubblewrap" and proxy:
         mounts.append(Mount(folder / "proxy.sock", PROXY))
@@ -114,8 +115,8 @@ def fill_folder(
     venv = view[ENV] if spec.python_env is not None else None
     installs = spec.installs and venv is not None
     if spec.python_env is not None and (installs or venv != ENV):
-        # The environment's links fit only a jail that shows everything at its usual place. Nothing
-        # can be installed into it, because machines share it.
+        # The environment's links work only in a jail that shows everything at its usual path.
+        # Nothing can be installed into the environment, because machines share it.
         made = _make_venv(folder, view, scripts=spec.python_env / "bin")
         if installs and spec.network == "none":
             _explain_to_pip(made)
@@ -161,9 +162,9 @@ def _own_folders(folder: Path, spec: MachineSpec, uid: int | None, root: int | N
         if name == "work" and spec.workdir is not None:
             path = spec.workdir
             if not path.is_dir():
-                raise ProviderError(f"workdir={str(path)!r} is not a folder; make it first")
+                raise ProviderError(f"workdir={str(path)!r} is not a folder; create it first")
             if uid is not None:
-                # Without following links: others may be able to write to the folders above it.
+                # Follow no links, because others may be able to write to the folders above it.
                 fd = open_beneath("/", path.absolute().relative_to("/"), os.O_DIRECTORY)
                 try:
                     chown_tree(fd, uid, uid)
@@ -201,15 +202,15 @@ def _checked(spec: MachineSpec, uid: int | None) -> list[Mount]:
 
 
 def _make_venv(folder: Path, view: Mapping[str, str], *, scripts: Path) -> Path:
-    """A virtual environment that fits the paths of this jail and shows the given packages.
+    """Make a virtual environment for this jail's paths that includes the given packages.
 
-    What is installed into it comes before the given packages, in Python and on the PATH.
+    Packages installed into it take precedence over the given packages, in Python and on the PATH.
 
     Args:
         folder: The machine's folder.
         view: Where programs in the machine see its mounts.
-        scripts: The programs of the given packages. Those that are scripts start the Python that
-            is beside them, so each gets a copy that starts this one.
+        scripts: The folder with the programs of the given packages. Scripts start the Python in
+            their own folder, so the new environment gets copies of them.
     """
     venv = folder / "venv"
     site = venv / "lib" / _VERSION / "site-packages"
@@ -265,7 +266,7 @@ def environment(
 
 
 def _with_libraries(wanted: Mapping[str, str], needed: Mapping[str, str]) -> dict[str, str]:
-    """The spec's variables, with the interpreter's library found before all others."""
+    """The spec's variables, with the interpreter's library first in the search path."""
     key = "LD_LIBRARY_PATH"
     if key in wanted and key in needed:
         return {**wanted, key: f"{needed[key]}:{wanted[key]}"}

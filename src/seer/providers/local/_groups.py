@@ -1,4 +1,4 @@
-"""Removes control groups that dead machines left. It finds them by record or by name."""
+"""Removes control groups that machines left behind. It finds them by record or by name."""
 
 import contextlib
 import hashlib
@@ -17,10 +17,10 @@ def group_prefix() -> str:
 
 
 def remove_group(machine: Path) -> None:
-    """Kill and remove what the `group` file in a machine's folder names.
+    """Kill and remove the groups that the `group` file in a machine's folder names.
 
     Raises:
-        OSError: A process in it would not die.
+        OSError: A process in a group does not die.
     """
     with contextlib.suppress(FileNotFoundError):
         folders = (machine / "group").read_text().splitlines()
@@ -44,7 +44,7 @@ def remove_unrecorded_groups() -> None:
     try:
         probe = create(f"{prefix}{_probe_name()}")
     except OSError:
-        return  # no control groups here, so none were left
+        return  # no control groups are available here, so none were left
     probe.remove()
     for parent in {Path(folder).parent for folder in probe.folders}:
         for folder in parent.glob(f"{prefix}*"):
@@ -59,7 +59,8 @@ def _probe_name() -> str:
 
 def _is_in_use(name: str) -> bool:
     if name.startswith("probe-"):
-        # A process made it to find the parent group, and was killed before it removed it.
+        # A process created it to find the parent group, and may have been killed before removing
+        # it.
         return Path("/proc", name.split("-")[1]).exists()
     return (machines_dir() / name).exists()
 

@@ -46,7 +46,7 @@ class LocalRoute(Route):
         pause = 0.001
         while True:
             try:
-                # Through the folder's descriptor: an address has at most 107 bytes.
+                # Use the folder's descriptor, because an address may have at most 107 bytes.
                 sock.connect(f"/proc/self/fd/{self.folder}/steward.sock")
                 return
             except BlockingIOError:
@@ -61,7 +61,8 @@ class LocalRoute(Route):
 
     async def close(self) -> None:
         """Close the folder."""
-        # Another folder may get this number, and a waiting operation must not connect there.
+        # Another folder may get this descriptor number, and a waiting operation must not connect
+        # there.
         folder, self.folder = self.folder, -1
         os.close(folder)
 
@@ -85,7 +86,7 @@ class LocalMachine(SupervisedMachine):
         super().__init__(record, keeper, route, machine_id=record.id)
 
     def socket_path(self, path: str) -> Path | None:
-        """The host path of a path of the machine; None where no mount has it."""
+        """The host path of a path in the machine; None if no mount contains it."""
         found = self._locate(path)
         return Path(found[0].source, found[1]) if found is not None else None
 
@@ -117,7 +118,7 @@ class LocalMachine(SupervisedMachine):
             )
         found = self._locate(path)
         if found is None or not found[0].writable:
-            text = "not in a folder that this machine shares with its host"
+            text = "the path is not in a folder that this machine shares with its host"
             raise RemoteFileError(errno.EACCES, text, path)
         mount, relative = found
         return HostListener(
@@ -129,7 +130,7 @@ class LocalMachine(SupervisedMachine):
         )
 
     def _locate(self, path: str) -> tuple[MountRecord, str] | None:
-        """The mount that holds a path of the machine, and the rest of the path."""
+        """The mount that contains a path of the machine, and the rest of the path."""
         whole = os.path.normpath(os.path.join(self.layout.workdir, path))  # noqa: PTH118
         for mount in self._record.mounts:
             if whole == mount.seen or whole.startswith(mount.seen + "/"):
@@ -154,8 +155,8 @@ class HostListener(Listener):
             raise RemoteFileError(number, error.strerror or str(error), relative) from None
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
-            # Bound through the folder's descriptor, so the folder cannot be swapped, and an
-            # existing name (a planted link too) is refused by the kernel.
+            # Bind through the folder's descriptor, so that the folder cannot be swapped. The kernel
+            # refuses an existing name, including a planted link.
             self._socket.bind(f"/proc/self/fd/{self._folder}/{self._name}")
             if uid is not None:
                 self._give_to(uid)
@@ -169,8 +170,8 @@ class HostListener(Listener):
         fd = os.open(self._name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._folder)
         try:
             if not stat.S_ISSOCK(os.fstat(fd).st_mode):
-                raise OSError(errno.EEXIST, "was replaced while it was being made")
-            # The file that was checked, even if another file has its name by now.
+                raise OSError(errno.EEXIST, "was replaced while it was being created")
+            # Change the checked file, even if another file has its name by now.
             os.chown(f"/proc/self/fd/{fd}", uid, uid)
         finally:
             os.close(fd)
@@ -200,7 +201,7 @@ class HostListener(Listener):
         if self._closed.is_set():
             return
         self._closed.set()
-        # Tasks that wait in `__anext__` release the socket first.
+        # Let tasks that wait in `__anext__` release the socket first.
         await asyncio.sleep(0)
         self._socket.close()
         try:

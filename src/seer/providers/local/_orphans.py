@@ -1,8 +1,9 @@
 """Clean up after machines whose keepers were killed: folders, processes, control groups.
 
-The keeper and the reaper of a machine hold a lock on its folder. A free lock means that both are
-gone: the computer lost power, or everything was killed at once. This finds what such a machine left
-by the machine's name, and removes it. It touches nothing that is locked.
+The keeper and the reaper of a machine hold a lock on its folder. If the lock is free, both are
+gone: the computer lost power, or everything was killed at once. This module finds an orphaned
+machine's folder, processes and groups by the machine's name, and removes them. It touches nothing
+that is locked.
 """
 
 import contextlib
@@ -41,8 +42,8 @@ def _creation_lock() -> Generator[int]:
 
 
 def lock_folder(folder: Path) -> int:
-    """Lock a machine's folder. The descriptor holds the lock, also in processes that inherit it."""
-    # It is locked before it gets its name, so a clean-up that finds the name finds it locked.
+    """Lock a machine's folder. Processes that inherit the descriptor also hold the lock."""
+    # Lock the file before renaming it, so that a clean-up always finds it locked.
     fd = os.open(folder / "lock.new", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     (folder / "lock.new").rename(folder / "lock")
@@ -50,10 +51,10 @@ def lock_folder(folder: Path) -> int:
 
 
 def remove_orphans(only: str | None = None) -> list[str]:
-    """Remove what dead machines left. Returns their ids.
+    """Remove orphaned machines. Returns their ids.
 
     Args:
-        only: The id of one machine to look at; None for all.
+        only: The id of the only machine to check; None for all.
     """
     removed: list[str] = []
     folder = machines_dir()
@@ -78,20 +79,21 @@ def _remove_if_dead(path: Path) -> bool:
             with contextlib.suppress(FileNotFoundError):
                 remove_tree(os.fsencode(path))
         except OSError as error:
-            logger.warning("the dead machine %s cannot be removed: %s", path.name, error)
+            logger.warning("the orphaned machine %s cannot be removed: %s", path.name, error)
             return False
-    logger.info("removed what the dead machine %s had left", path.name)
+    logger.info("removed the orphaned machine %s", path.name)
     return True
 
 
 def _take(path: Path, held: contextlib.ExitStack) -> bool:
-    """Take the lock of a dead machine's folder; False if another process has it."""
+    """Take the lock of an orphaned machine's folder; False if another process has it."""
     try:
         return _try_lock(_open(path / "lock", held), fcntl.LOCK_EX)
     except FileNotFoundError:
         pass
-    # A folder without a lock is being made, or its maker was killed. No maker works while this
-    # process holds the creation lock. Look again, because the folder may have been locked since.
+    # A folder without a lock file is being created, or its creator was killed. No folder is created
+    # while this process holds the creation lock. Check again, because the folder may have been
+    # locked since.
     creating = held.enter_context(_creation_lock())
     if not _try_lock(creating, fcntl.LOCK_EX):
         return False
@@ -117,9 +119,9 @@ def _try_lock(fd: int, kind: int) -> bool:
 
 def _kill_left_over(path: Path) -> None:
     remove_group(path)
-    # Without a control group: processes of this user that still run in the folder.
+    # Without a control group, find processes of this user that still run in the folder.
     for pid in _processes_in(path):
-        logger.warning("killing process %d of the dead machine %s", pid, path.name)
+        logger.warning("killing process %d of the orphaned machine %s", pid, path.name)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             handle = os.pidfd_open(pid)
             try:
@@ -130,7 +132,7 @@ def _kill_left_over(path: Path) -> None:
 
 
 def _give_back(path: Path) -> None:
-    """Give files that the machine's user made in other owners' folders to this user."""
+    """Give files that the machine's user created in other owners' folders to this user."""
     with contextlib.suppress(FileNotFoundError, ValueError):
         record = read_record(path)
         if record.uid is None:

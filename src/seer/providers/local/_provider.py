@@ -29,9 +29,9 @@ class LocalOptions:
     """Options for `SandboxConfig.provider_options` with `provider="local"`."""
 
     users: bool = False
-    """Whether commands can run as other users than the agent, including root. This needs bubblewrap
-    and a Seer that root started. A sandbox that serves an interface or hides a model cannot have
-    it."""
+    """Whether commands can run as users other than the agent, including root. This needs
+    bubblewrap, and Seer must run as root. A sandbox that serves an interface or hides a model
+    cannot use it."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.users, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -54,7 +54,7 @@ class LocalProvider(Provider):
 
     async def start(self, spec: MachineSpec) -> Machine:
         """Start a machine and hold its lease."""
-        # Several sandboxes may share the only GPU of a workstation; free ones are used first.
+        # Several sandboxes may share a workstation's only GPU. Free GPUs are used first.
         users = options_from(LocalOptions, spec.options, vendor="local").users
         started, keeper = await launch(dataclasses.replace(spec, share_gpus=True, users=users))
         machine = LocalMachine(started.folder, started.record, keeper)
@@ -62,12 +62,12 @@ class LocalProvider(Provider):
         return machine
 
     def _clean_later(self) -> None:
-        """Clean up after dead machines in the background."""
+        """Remove orphaned machines in the background."""
         if self._cleaning is None or self._cleaning.done():
             self._cleaning = asyncio.create_task(asyncio.to_thread(remove_orphans))
 
     async def find(self, machine_id: str) -> Machine:
-        """Adopt a running machine, also one of another process."""
+        """Adopt a running machine, even one of another process."""
         if not machine_id.startswith("sb-") or not machine_id[3:].isalnum():
             raise SandboxNotFoundError(f"{machine_id!r} is not the id of a local sandbox")
         folder = machines_dir() / machine_id
@@ -88,7 +88,7 @@ class LocalProvider(Provider):
         raise SandboxNotFoundError(f"sandbox {machine_id!r} is not running: {known[0]}")
 
     async def list(self) -> list[MachineStatus]:
-        """All machines of this user that are running."""
+        """All running machines of this user."""
         await asyncio.to_thread(remove_orphans)
         folders = sorted(machines_dir().iterdir())
         found = await asyncio.gather(*map(_status, folders))
@@ -99,8 +99,8 @@ async def launch(spec: MachineSpec) -> tuple[StartedKeeper, KeeperClient]:
     """Start a machine and wait until its steward serves. The returned client holds its lease.
 
     Raises:
-        ProviderError: It could not be started; nothing is left running.
-        IsolationError: The boundary could not be set up.
+        ProviderError: The machine could not be started; nothing is left running.
+        IsolationError: The jail could not be set up.
     """
     check(spec)
     started, keeper = await _start_keeper(spec)
@@ -126,7 +126,7 @@ async def launch(spec: MachineSpec) -> tuple[StartedKeeper, KeeperClient]:
 
 
 async def _start_keeper(spec: MachineSpec) -> tuple[StartedKeeper, KeeperClient]:
-    """Start a keeper and connect to it; a start that is cancelled half-way is undone first."""
+    """Start a keeper and connect to it. If this is cancelled, the start is undone first."""
 
     async def start() -> tuple[StartedKeeper, KeeperClient]:
         started = await asyncio.to_thread(start_keeper, spec)
@@ -158,11 +158,11 @@ async def _give_up(keeper: KeeperClient) -> None:
 
 
 async def _start_failure(started: StartedKeeper, keeper: KeeperClient) -> ProviderError:
-    """Why a machine did not start. Nothing is left of it when this returns."""
+    """Why a machine did not start. When this returns, the machine is completely removed."""
     log = started.folder / "keeper.log"
     said = await asyncio.to_thread(_tail, log)
     with contextlib.suppress(TimeoutError):
-        # The keeper notices it too, and knows the reason.
+        # The keeper also notices the failure, and knows the reason.
         async with asyncio.timeout(5):
             await keeper.ended.wait()
     await _give_up(keeper)
@@ -206,7 +206,7 @@ def machine_status(record: LocalRecord, answer: "wire.Message") -> MachineStatus
     """One line of a listing, from a machine's record and its keeper's answer to `status`.
 
     Raises:
-        WireError: It is not such an answer.
+        WireError: `answer` is not an answer to `status`.
     """
     return MachineStatus(
         id=record.id,

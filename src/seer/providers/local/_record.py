@@ -28,13 +28,13 @@ class MountRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class LocalRecord:
-    """All that another process needs to adopt a local machine. No secrets."""
+    """Everything that another process needs to adopt a local machine, without secrets."""
 
     id: str
     label: str
     note: str
     gpu: str | None
-    """The kind of GPU that it got."""
+    """The kind of its GPU."""
     started_at: float
     isolation: BackendName
     lease: float
@@ -58,13 +58,13 @@ def machines_dir() -> Path:
 
 
 def is_mounted(path: Path) -> bool:
-    """Whether a machine of this host has `path`, or something in it, mounted; blocks."""
+    """Whether a machine on this host has `path`, or a path in it, mounted. Blocks."""
     inside = f"{path}/"
     for file in machines_dir().glob("*/machine.json"):
         try:
             mounts = parse_record(file.read_text()).mounts
         except (OSError, ValueError):
-            continue  # it has just ended
+            continue  # the machine has just ended
         if any(f"{mount.source}/".startswith(inside) for mount in mounts):
             return True
     return False
@@ -88,10 +88,10 @@ def read_record(folder: Path) -> LocalRecord:
 
 
 def parse_record(text: str) -> LocalRecord:
-    """A record from its text. Another version of Seer may have written it.
+    """Parse a record. Another version of Seer may have written it.
 
-    Fields that this version does not know are ignored, and missing ones that have a default get
-    it, so that machines of other versions can be found and ended.
+    Unknown fields are ignored, and missing fields get their default, so that machines of other
+    versions can be found and ended.
 
     Raises:
         ValueError: The text is not a record.
@@ -119,7 +119,7 @@ def known_fields(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def how_it_ended(machine_id: str) -> tuple[str, float] | None:
-    """The reason and time of a machine's end; None when nothing is known."""
+    """The reason and time of a machine's end; None if they are unknown."""
     try:
         with (state_dir() / "ended.jsonl").open("rb") as file:
             file.seek(max(file.seek(0, os.SEEK_END) - _TAIL, 0))

@@ -1,7 +1,7 @@
 """Start a machine on this host: its folder, its jail's launch, and the keeper that spawns it.
 
-Processes of the machine get their settings in memory files and inherited descriptors, so no secret
-is on a command line or in a file.
+Processes of the machine get their settings through memory files and inherited descriptors, so no
+secret is on a command line or in a file.
 """
 
 import fcntl
@@ -49,16 +49,17 @@ from seer.providers.local._record import LocalRecord, machines_dir, write_record
 logger = logging.getLogger(__name__)
 
 PROCESSES = 2048
-"""Processes and threads that a machine may have."""
+"""The most processes and threads of a machine."""
 OPEN_FILES = 4096
-"""Files that an agent's program may have open. An interface has its user's own limit."""
+"""The most files that an agent's program may have open. An interface has its user's limit."""
 BYTES_PER_FILE = 16384
-"""Bytes of the disk limit per permitted file, folder or link, about as in a file system. At least
-65,536 files are permitted."""
+"""The disk limit permits one file, folder or link per this many bytes, as in a typical file system.
+At least 65,536 files are permitted."""
 _CPU_SECONDS = 30 * 24 * 3600
-"""CPU seconds of any one process, if the machine has no timeout."""
+"""CPU seconds of one process per core, if the machine has no timeout."""
 _MORE_USERS = 12
-"""User ids of a machine with several users: root, and those that root can add."""
+"""The number of host user ids for a machine with several users: root, and the users that root can
+add."""
 _STEWARD = "from seer_machine.steward import main; main()"
 _FORWARD = (
     "import socket; from forward import Forwarder; "
@@ -69,14 +70,15 @@ _KEEPER = "from seer_machine.keeper import main; main()"
 
 @dataclass(frozen=True, kw_only=True)
 class StartedKeeper:
-    """A machine whose keeper was spawned. Its steward may still fail to start."""
+    """A machine with a spawned keeper. Its steward may still fail to start."""
 
     folder: Path
     record: LocalRecord
     control: socket.socket
     """The controller's connection to the keeper."""
     ready: int
-    """A pipe: the steward writes its version when it is ready. It ends early if the start fails."""
+    """A pipe to which the steward writes its version when it is ready. It closes early if the start
+    fails."""
     spawned: subprocess.Popen[bytes]
 
 
@@ -85,7 +87,7 @@ def start_keeper(spec: MachineSpec) -> StartedKeeper:
 
     Raises:
         ProviderError: The spec cannot be met.
-        IsolationError: The boundary cannot be set up.
+        IsolationError: The jail cannot be set up.
     """
     backend = _choose(spec)
     if spec.gpu is None or spec.devices is not None:
@@ -120,7 +122,7 @@ def _choose(spec: MachineSpec) -> Backend:
 
 
 def _owned(opened: ExitStack, fd: int) -> int:
-    """The same descriptor, which `opened` closes."""
+    """The same descriptor, registered for `opened` to close."""
     opened.callback(os.close, fd)
     return fd
 
@@ -222,7 +224,7 @@ def _spawn(
         fields["user"] = {"uid": uid, "lock": user, "folders": owners}
     passed += [connector["host"] for connector in connectors.values()]
     if proxy is not None:
-        # The first of them is the listener, which the keeper polls.
+        # The first descriptor is the listener, which the keeper polls.
         fields["proxy"] = {
             "argv": list(proxy.argv),
             "listener": proxy.pass_fds[0],
@@ -264,7 +266,7 @@ def _record(
 
 
 def _forward(inside: MachineView) -> "dict[str, wire.Encodable]":
-    """How the steward starts the forwarder, which makes the proxy reachable in the machine."""
+    """The steward's settings for the forwarder, which makes the proxy reachable in the machine."""
     code = f"import sys; sys.path.insert(0, {inside.view[LIB]!r}); {_FORWARD}"
     argv = [inside.interpreter, "-I", "-S", "-c", code, inside.path(PROXY)]
     return {"port": PROXY_PORT, "argv": argv}
@@ -347,7 +349,7 @@ def _spawn_keeper(folder: Path, settings: int, passed: list[int]) -> subprocess.
 
 
 def _interpreter() -> str:
-    # Not the virtual environment's, which first searches for its configuration and packages.
+    # Not the virtual environment's interpreter, which would first search for its configuration.
     base: object = getattr(sys, "_base_executable", None)
     return base if isinstance(base, str) and base else sys.executable
 
@@ -364,7 +366,7 @@ def _high(fd: int) -> int:
 def _connectors(
     spec: MachineSpec, backend: Backend, opened: ExitStack
 ) -> tuple[dict[str, dict[str, int]], dict[str, str]]:
-    """Connectors for jails that may not connect, and each gate's address for programs inside."""
+    """Connectors for jails that may not connect, and the address of each gate in the machine."""
     connectors: dict[str, dict[str, int]] = {}
     gates: dict[str, str] = {}
     for name in spec.gates:
@@ -388,26 +390,26 @@ def _connectors(
 @cache
 def _warn_of_shared_user() -> None:
     logger.warning(
-        "all machines of an ordinary user run as that user. They share half of the user's limits, "
-        "so a hostile machine can leave nothing for the others. Machines that root starts each "
+        "all machines of an ordinary user run as that user. They share half of that user's limits, "
+        "so a hostile machine can starve the others. Machines that root starts each "
         "have their own user"
     )
 
 
 def _written(spec: MachineSpec) -> list[Path]:
-    """Folders of the host that the machine will write to, beside its own."""
+    """Folders of the host that the machine will write to, besides its own."""
     found = [mount.source for mount in spec.mounts if mount.writable]
     return [*found, spec.workdir] if spec.workdir is not None else found
 
 
 def _owners(folders: Sequence[Path]) -> "list[wire.Encodable]":
-    """The owner of each folder, to return it when the machine has ended."""
+    """The owner of each folder, to restore it when the machine has ended."""
     owners: list[wire.Encodable] = []
     for folder in folders:
         found = folder.stat()
         owner = (found.st_uid, found.st_gid)
         if found.st_uid in MACHINE_UIDS:
-            # Another machine has it now, or was killed before its owner was restored.
+            # Another machine uses the folder now, or was killed before it restored the owner.
             owner = (os.getuid(), os.getgid())
         path = os.fsencode(folder.resolve())
         owners.append({"path": path, "uid": owner[0], "gid": owner[1]})
@@ -448,11 +450,11 @@ def _gpu_environment(spec: MachineSpec) -> dict[str, str] | None:
 
 
 def _with_devices(spec: MachineSpec) -> MachineSpec:
-    """The spec with the GPUs that it gets. It has no GPU if that is optional and the host has none.
+    """Choose GPUs for the spec. If a GPU is optional and the host has none, remove it.
 
     Raises:
-        HostUnsuitableError: This host does not have what was asked for.
-        CapacityError: This host has it, but it is in use.
+        HostUnsuitableError: This host does not have the requested GPUs.
+        CapacityError: This host has them, but they are in use.
     """
     assert spec.gpu is not None, "a machine without a GPU needs no choice"
     there, taken = _gpus.devices(), _gpus.taken()
@@ -474,7 +476,7 @@ def _with_devices(spec: MachineSpec) -> MachineSpec:
     shared = [device.index for device in chosen if device.busy or device.index in taken]
     if shared and not is_rented():
         logger.warning("no GPU is free; GPU %s is shared", ", ".join(map(str, shared)))
-    # CUDA's own order is the fastest first, and the numbers are nvidia-smi's.
+    # The numbers are nvidia-smi's. By default, CUDA would number the fastest GPU first.
     return replace(spec, devices=numbers, env={**spec.env, **_gpus.ORDER})
 
 
@@ -482,7 +484,7 @@ def check_gpus(spec: MachineSpec) -> None:
     """Refuse GPUs that this host does not have.
 
     Raises:
-        HostUnsuitableError: It does not have them.
+        HostUnsuitableError: This host does not have them.
     """
     assert spec.gpu is not None, "a machine without a GPU needs no check"
     try:
@@ -491,12 +493,12 @@ def check_gpus(spec: MachineSpec) -> None:
         )
     except HostUnsuitableError as error:
         raise HostUnsuitableError(
-            f"{error}; ask for a GPU that is there, for gpu=None (the CPU), or for another provider"
+            f"{error}; request a GPU that it has, gpu=None (the CPU), or another provider"
         ) from None
 
 
 def check(spec: MachineSpec) -> None:
-    """Refuse what can never work, and warn if the host has fewer CPUs than requested.
+    """Refuse an impossible spec, and warn if the host has fewer CPUs than requested.
 
     Raises:
         ProviderError: A number is out of range.
@@ -513,9 +515,11 @@ def check(spec: MachineSpec) -> None:
             "only one user"
         )
     if spec.users and _written(spec):
-        raise IsolationError("users=True: such a machine cannot write to folders of the host")
+        raise IsolationError(
+            "users=True: a machine with several users cannot write to host folders"
+        )
     if isinstance(spec.network, tuple) and not spec.network:
-        raise IsolationError("network=(): name hosts, or say 'none'")
+        raise IsolationError("network=(): name hosts, or use 'none'")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     if spec.cpus is not None and cores is not None and spec.cpus > cores:
-        logger.warning("cpus=%g was asked for; this machine has %d", spec.cpus, cores)
+        logger.warning("cpus=%g was requested; this machine has %d", spec.cpus, cores)

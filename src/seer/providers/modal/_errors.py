@@ -1,4 +1,4 @@
-"""Modal's errors as Seer's: one map, used through one context manager.
+"""Translates Modal's errors to Seer's, with one map and one context manager.
 
 Every message has Modal's own text and then what to do.
 """
@@ -136,7 +136,7 @@ MAP: dict[type[BaseException], _Make] = {
     StreamTerminatedError: _unreachable,
     OSError: _unreachable,
 }
-"""Seer's error for each exception of Modal."""
+"""Seer's error for each of Modal's exceptions."""
 
 
 def translate(error: BaseException) -> SeerError | None:
@@ -149,7 +149,7 @@ def translate(error: BaseException) -> SeerError | None:
 
 @contextmanager
 def translated() -> Generator[None]:
-    """Raise Seer's errors in place of Modal's."""
+    """Raise Seer's errors instead of Modal's."""
     try:
         yield
     except SeerError:

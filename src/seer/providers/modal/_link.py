@@ -1,7 +1,7 @@
 """Runs commands in a Modal sandbox, and opens streams over a command's input and output.
 
-Modal encrypts them between its worker and the SDK. Unlike a tunnel, this also works if the sandbox
-has no network.
+Modal encrypts the streams between its worker and the SDK. Unlike a tunnel, this also works if the
+sandbox has no network.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ _CHUNK = 512 * 1024
 """Bytes per request of a command's input; the SDK takes at most two megabytes at once."""
 _MOMENT = 3.0
 _NOTHING_THERE = 3
-"""The pump's exit code if nothing listens."""
+"""The pump's exit code if nothing is listening."""
 
 
 class ModalLink(Link):
@@ -38,8 +38,8 @@ class ModalLink(Link):
             with translated():
                 return await self._sandbox.exec.aio(*argv, text=False)
         except (HostUnreachableError, SandboxLostError) as error:
-            # A sandbox that has ended answers like one that cannot be reached, and for a moment
-            # Modal may not yet say how it ended.
+            # A sandbox that has ended looks like an unreachable one, and Modal may not report the
+            # reason at once.
             ending = isinstance(error, SandboxLostError)
             if ending and not await self._rental.gone(_MOMENT):
                 raise
@@ -143,8 +143,8 @@ class _ModalWire(Wire):
             self._fail(error)
             return
         if code == _NOTHING_THERE:
-            self._fail(FileNotFoundError("nothing listens there"))
-        self._fail(HostUnreachableError(f"a stream ended with exit code {code} at its start"))
+            self._fail(FileNotFoundError("nothing is listening there"))
+        self._fail(HostUnreachableError(f"a stream could not start: exit code {code}"))
 
     def _fail(self, error: BaseException) -> None:
         if not self.opened.done():
@@ -161,7 +161,7 @@ class _ModalWire(Wire):
                     del self._unsent[:_CHUNK]
                     stdin.write(part)
                     await stdin.drain.aio()
-            # Only the end of its input can end a command.
+            # Closing its input is the only way to end a command.
             stdin.write_eof()
             await stdin.drain.aio()
         except Exception as error:

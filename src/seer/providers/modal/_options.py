@@ -15,13 +15,13 @@ class ModalOptions:
     """Options for `SandboxConfig.provider_options` with `provider="modal"`."""
 
     app: str = "seer"
-    """The app of the sandboxes; created if it does not exist."""
+    """The app for the sandboxes. It is created if it does not exist."""
     environment: str | None = None
     """Modal's environment, if the account has several."""
     volume: str | None = "seer-cache"
     """The volume that keeps models and packages between sandboxes; None for none."""
     image: str | None = None
-    """An image of a registry to build on, instead of Debian with Python."""
+    """A registry image to build on, instead of Debian with Python."""
     region: str | None = None
     cloud: str | None = None
     secrets: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
@@ -35,5 +35,5 @@ class ModalOptions:
 
 
 def read_options(given: object) -> ModalOptions:
-    """Options from what a configuration has; see `options_from`."""
+    """Read a configuration's options; see `options_from`."""
     return options_from(ModalOptions, given, vendor="Modal")

@@ -3,7 +3,7 @@
 from seer.providers._gpus import spelled_by
 
 PRICES_OF = "2026-06-27"
-"""The day on which the table was compared with Modal's pricing page."""
+"""The day when the table was compared with Modal's pricing page."""
 _GPU_SECOND = {
     "T4": 0.000164,
     "L4": 0.000222,
@@ -23,16 +23,16 @@ _GPU_SECOND = {
 GPUS = tuple(_GPU_SECOND)
 """Modal's names of its GPUs."""
 _CORE_SECOND = 0.00003942
-"""A physical core of a sandbox. Sandboxes cost more than functions."""
+"""The price of a sandbox's physical core. Sandboxes cost more than functions."""
 _GIB_SECOND = 0.00000672
 _CORES, _GIB = 0.125, 0.125
-"""What a sandbox reserves by default."""
+"""The cores and GiB that a sandbox reserves by default."""
 
 
 def price_per_second(
     gpu: str | None, count: int, *, cores: float | None, memory: int | None
 ) -> float | None:
-    """US dollars per second for what is reserved; None for a GPU that the table does not have."""
+    """US dollars per second for a reservation; None for a GPU that is not in the table."""
     base = (cores or _CORES) * _CORE_SECOND
     base += (memory / (1 << 30) if memory else _GIB) * _GIB_SECOND
     if gpu is None:
