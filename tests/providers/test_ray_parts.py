@@ -107,7 +107,7 @@ def test_waiting_is_told_with_what_is_asked_for_what_is_free_and_how_many_wait()
     assert describe_waiting(wants, seen) == (
         "Ray: waiting for 4 CPU, 1 GPU, 2.0 GiB, 1 b; "
         "free in the cluster: 3 CPU, 0 GPU, 1.0 GiB, 0 b; 3 wait in the cluster; "
-        "no node is as large (the largest has 1.0 GiB)"
+        "no node is large enough (the largest has 1.0 GiB)"
     )
 
 

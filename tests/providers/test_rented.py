@@ -249,7 +249,7 @@ def test_every_line_of_the_map_can_be_reached() -> None:
 
 async def test_without_a_key_nothing_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RUNPOD_API_KEY", raising=False)
-    with pytest.raises(CredentialsError, match="RUNPOD_API_KEY is not set; make one at"):
+    with pytest.raises(CredentialsError, match="RUNPOD_API_KEY is not set; create one at"):
         await runpod_api.request("query { myself { id } }", {}, repeat=False)
 
 

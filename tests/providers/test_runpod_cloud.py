@@ -203,7 +203,7 @@ async def test_missing_capacity_is_waited_for_and_no_longer_than_asked(
 async def test_a_pod_that_never_comes_up_is_given_back(cloud: RunPodCloud) -> None:
     cloud.faults.slow_start = 60.0
     error = await _refused(start_timeout=1.5)
-    assert isinstance(error, CapacityError) and "did not come up within" in str(error)
+    assert isinstance(error, CapacityError) and "was not ready within" in str(error)
     assert cloud.running == []
 
 

@@ -62,7 +62,7 @@ async def test_a_pause_is_refused_with_the_reason_and_the_machine_goes_on(
 ) -> None:
     machine = await on_loop(get_provider("runpod").start(MachineSpec(start_timeout=60.0)))
     try:
-        with pytest.raises(PauseUnsupportedError, match="keeps the volume disk alone"):
+        with pytest.raises(PauseUnsupportedError, match="keeps only the volume disk"):
             await on_loop(machine.pause())
         assert (await on_loop(machine.exec(["echo", "on"]))).stdout == b"on\n"
     finally:

@@ -1,4 +1,4 @@
-"""The `modal` provider: machines are sandboxes of Modal's."""
+"""The `modal` provider: machines are Modal sandboxes."""
 
 import asyncio
 import dataclasses
@@ -42,7 +42,7 @@ _OF_THE_IMAGE = re.compile(
 
 
 class ModalHost(RentedHost):
-    """A sandbox of Modal's, with a machine on it."""
+    """A Modal sandbox with a machine on it."""
 
     def __init__(
         self,
@@ -57,8 +57,8 @@ class ModalHost(RentedHost):
         Args:
             rental: The sandbox.
             lease: Seconds without a heartbeat after which it ends itself.
-            variables: The variables of secrets at Modal that its machine gets.
-            all_variables: Whether it gets all of them.
+            variables: The variables of Modal secrets that its machine gets.
+            all_variables: Whether the machine gets all variables of the secrets.
         """
         super().__init__(ModalLink(rental.sandbox, rental), rental, provider="modal", lease=lease)
         self._variables = variables
@@ -70,10 +70,10 @@ class ModalHost(RentedHost):
         return await super().start(dataclasses.replace(inner_spec(spec), env=env))
 
     def check_can_pause(self) -> None:
-        """Refuse: Modal can end a sandbox or keep its files, but bills for one that is stopped."""
+        """Refuse: Modal can end a sandbox or keep its files, but bills for a stopped one."""
         raise PauseUnsupportedError(
             "Modal cannot pause a sandbox with a GPU and keep its memory (its memory snapshots are "
-            "an early preview, for chosen customers), and it bills for a stopped one all the same; "
+            "an early preview for selected customers), and it also bills for a stopped sandbox; "
             "use snapshot() and terminate(), and later Sandbox.from_snapshot"
         )
 
@@ -85,8 +85,8 @@ class ModalHost(RentedHost):
         return {name: value for name, _, value in pairs if self._is_given(name)}
 
     def _is_given(self, name: str) -> bool:
-        # Modal does not say which variables a secret has, but it is known which ones Modal and the
-        # image set themselves.
+        # Modal does not say which variables a secret has. So take all variables except those that
+        # Modal and the image set.
         return name in self._variables or (self._all_variables and not _OF_THE_IMAGE.match(name))
 
 
@@ -94,8 +94,8 @@ def inner_spec(spec: MachineSpec) -> MachineSpec:
     """The spec for the inside of a sandbox.
 
     Modal restricts the network and is the outer boundary. Inside, programs run in a jail if Modal
-    allows one, otherwise as another user than the keeper. A hidden model needs the jail, and is
-    refused without it.
+    allows one, and otherwise as a different user than the keeper. A hidden model needs the jail,
+    and is refused without it.
     """
     return dataclasses.replace(spec, network="host")
 
@@ -103,17 +103,17 @@ def inner_spec(spec: MachineSpec) -> MachineSpec:
 class Preparation(Host):
     """Prepares packages, models and repositories on a small machine without a GPU.
 
-    It shares its volume with the sandbox's machine. So downloads cost little, and the sandbox's
-    machine can be without a network from the start. The small machine is rented when something has
-    to run on it for the first time, and given back before the other one starts; only then does
+    It shares its volume with the sandbox's machine. So downloads are cheap, and the sandbox's
+    machine can start without a network. The small machine is rented when something must run on it
+    for the first time. It is released before the sandbox's machine starts, because only then does
     Modal show the volume's new content. Folders that are only copied wait for the sandbox's
-    machine: their place there follows from their content.
+    machine: their path there is a hash of their content.
     """
 
     name = "Modal"
 
     def __init__(self, rent: Callable[[], Awaitable[RentedHost]]) -> None:
-        """Describe it. Nothing is rented before it is needed."""
+        """Describe the preparation. Nothing is rented before it is needed."""
         self._rent = rent
         self._renting = asyncio.Lock()
         self._rented: RentedHost | None = None
@@ -131,7 +131,7 @@ class Preparation(Host):
         *,
         on_message: Callable[[Mapping[str, Any]], None],
     ) -> Mapping[str, Any]:
-        """Run the `main` of a module of this package there."""
+        """Run the `main` of a module of this package on the small machine."""
         host = await self._host()
         # The request may refer to copied folders.
         for there, folder in list(self._waiting.items()):
@@ -140,7 +140,7 @@ class Preparation(Host):
         return await host.run(module, request, on_message=on_message)
 
     async def push(self, folder: Path) -> Path:
-        """Copy a folder there, at the latest when the machine starts. Returns its path."""
+        """Copy a folder to the machine, at the latest when it starts. Returns its path."""
         if self._rented is not None:
             return await self._rented.push(folder)
         there = _STORE / await asyncio.to_thread(digest, folder)
@@ -154,7 +154,7 @@ class Preparation(Host):
             return self._rented
 
     async def release(self) -> None:
-        """Release the small machine, if there is one. What it has prepared stays."""
+        """Release the small machine, if there is one. Everything that it prepared stays."""
         rented, self._rented = self._rented, None
         if rented is not None:
             await rented.leave()
@@ -173,7 +173,7 @@ class ModalProvider(RemoteProvider):
         return "no Modal credentials are configured; run `modal token new`"
 
     async def kept_secrets(self, names: Sequence[str], options: object) -> tuple[str, ...]:
-        """The names that are secrets of this account at Modal."""
+        """The names that are Modal secrets of this account."""
         if self.unavailable() is not None:
             return ()
         return await _sandboxes.kept_secrets(names, read_options(options))
@@ -201,7 +201,7 @@ class ModalProvider(RemoteProvider):
                 await host.push(folder)
             return await super().start(dataclasses.replace(spec, host=host))
         except BaseException:
-            # Only this method knows the host: the caller has the preparation.
+            # Release the host here: the caller knows only the preparation.
             await asyncio.shield(host.release())
             raise
 
@@ -211,7 +211,7 @@ class ModalProvider(RemoteProvider):
     async def _rent(self, spec: MachineSpec, *, purpose: str) -> ModalHost:
         self._check_credentials()
         if isinstance(spec.network, tuple) and not spec.network:
-            raise IsolationError("network=(): name hosts, or say 'none'")
+            raise IsolationError("network=(): name hosts, or use 'none'")
         options = read_options(spec.options)
         if spec.timeout is not None and spec.timeout > MOST_SECONDS:
             logger.warning(
@@ -220,7 +220,7 @@ class ModalProvider(RemoteProvider):
                 MOST_SECONDS // 3600,
             )
         if options.app != ModalOptions.app or options.environment is not None:
-            # So that a listing looks there too.
+            # Remember the place for later listings.
             where = {"app": options.app, "environment": options.environment}
             place = f"{options.app}@{options.environment or ''}"
             await asyncio.to_thread(remember, self.name, place, where)

@@ -33,17 +33,17 @@ logger = logging.getLogger(__name__)
 
 TAG = "seer"
 _GRACE = 60
-"""Seconds by which Modal's own limit is longer than Seer's."""
+"""Seconds by which Modal's time limit exceeds Seer's."""
 _LOG_TAIL = 4000
 _END_PATIENCE = 60.0
 SAY_EVERY = 10.0
 """Seconds between two messages while waiting for a machine."""
 _TIMED_OUT, _TERMINATED = 124, 137
-"""The SDK's return codes for sandboxes that Modal itself has ended."""
+"""The SDK's return codes for sandboxes that Modal ended."""
 
 
 class ModalRental(Rental):
-    """A sandbox of Modal's."""
+    """A Modal sandbox."""
 
     def __init__(self, sandbox: modal.Sandbox, price: float | None) -> None:
         self.id: str = sandbox.object_id
@@ -52,7 +52,7 @@ class ModalRental(Rental):
         self._ended_by_us = False
 
     async def lost(self) -> SandboxLostError | None:
-        """How it ended; None while it is there."""
+        """How it ended; None while it exists."""
         with translated():
             code: int | None = await self.sandbox.poll.aio()
         if code is None:
@@ -108,10 +108,10 @@ async def create(
     """Create a sandbox whose first process is the rental monitor.
 
     Args:
-        spec: What it is for.
+        spec: The machine to run in it.
         options: Options that only Modal has.
         purpose: Its tag in listings: `machine` or `preparation`.
-        patience: Seconds to wait for a machine, once the image is there.
+        patience: Seconds to wait for a machine, once the image is built.
 
     Raises:
         ProviderError: With Modal's message about credentials, quota, capacity, GPU or image.
@@ -138,7 +138,7 @@ async def create(
     except BaseException:
         creating.cancel()
         await asyncio.gather(creating, return_exceptions=True)
-        # The SDK ends a sandbox that it waits for, but not one that it is just creating.
+        # The SDK ends a sandbox that it is waiting for, but not one that it is creating.
         await asyncio.shield(_end_tagged(app, {"creation": creation}))
         raise
     logger.info("Modal sandbox %s: %.1f s", sandbox.object_id, time.monotonic() - began)
@@ -151,13 +151,16 @@ async def _end_tagged(app: modal.App, tags: dict[str, str]) -> None:
             async for sandbox in modal.Sandbox.list.aio(app_id=app.app_id, tags=tags):
                 await sandbox.terminate.aio()
     except ProviderError as error:
-        logger.warning("a sandbox that was being created at Modal ends by itself: %s", error)
+        logger.warning(
+            "a half-created Modal sandbox was not ended, and ends by itself: %s",
+            error,
+        )
 
 
 async def _when_placed(
     creating: "asyncio.Task[modal.Sandbox]", spec: MachineSpec, patience: float
 ) -> modal.Sandbox:
-    """Wait for a machine, and say so."""
+    """Wait for a machine, and log the waiting."""
     began = time.monotonic()
     while True:
         left = patience - (time.monotonic() - began)
@@ -192,7 +195,7 @@ async def _create(
     volumes: dict[str, modal.Volume],
     tags: dict[str, str],
 ) -> modal.Sandbox:
-    # The keeper ends a machine at its timeout, else the rental monitor, else Modal itself.
+    # The keeper ends a machine at its timeout. The rental monitor and Modal are fallbacks.
     life = int(spec.timeout + spec.start_timeout) if spec.timeout else MOST_SECONDS
     life = min(life, MOST_SECONDS - _GRACE)
     with translated():
@@ -264,7 +267,7 @@ def _domains(spec: MachineSpec) -> Sequence[str] | None:
 
 
 async def find(sandbox_id: str) -> ModalRental:
-    """A sandbox by Modal's id.
+    """Find a sandbox by Modal's id.
 
     Raises:
         SandboxNotFoundError: Modal has no such sandbox.
@@ -289,7 +292,7 @@ async def running(options: ModalOptions) -> list[ModalRental]:
 
 
 _TOOLS = ("git",)
-"""What preparation needs besides Python."""
+"""The packages that preparation needs besides Python."""
 
 
 def image_for(spec: MachineSpec, options: ModalOptions) -> modal.Image:

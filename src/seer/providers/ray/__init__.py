@@ -1,4 +1,4 @@
-"""Machines on a Ray cluster. Ray finds the node and counts resources; the rest is in `remote`.
+"""Machines on a Ray cluster. Ray finds the node and tracks resources; the rest is in `remote`.
 
 One actor per machine holds its CPUs, GPUs and memory, and gives access to its node:
 
@@ -8,8 +8,9 @@ One actor per machine holds its CPUs, GPUs and memory, and gives access to its n
                                                   |-- runs `operations.py`, which starts the machine
                                                   `-- carries streams to its session server
 
-Modules without an underscore run elsewhere: `actor.py` in Ray's worker on the node, which has Ray
-and Python but no Seer, and `driver.py` in the child. Those with one run in the controller.
+Modules without an underscore run in other processes: `actor.py` in Ray's worker on the node, which
+has Ray and Python but no Seer, and `driver.py` in the child. Modules with an underscore run in the
+controller.
 """
 
 from seer.providers.ray._provider import RayOptions, RayProvider

@@ -1,4 +1,4 @@
-"""The controller's client of its driver, the child process that talks to Ray."""
+"""The controller's client for its driver, the child process that talks to Ray."""
 
 import asyncio
 import contextlib
@@ -49,7 +49,7 @@ class DriverClient:
         """Start the child, and wait until it is connected.
 
         Raises:
-            ProviderError: It cannot connect; with Ray's words.
+            ProviderError: It cannot connect; the message has Ray's reason.
         """
         env = {**_PATIENT, **os.environ}
         env.pop("RAY_ADDRESS", None)
@@ -58,7 +58,7 @@ class DriverClient:
             if "RAY_AUTH_MODE" not in env:
                 # No other process uses this cluster, so its token is not stored.
                 env |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-            logger.info("no Ray cluster is named, so one is started on this machine")
+            logger.info("no Ray cluster is named; starting one on this machine")
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             *_PROGRAM,
@@ -67,7 +67,8 @@ class DriverClient:
             stderr=asyncio.subprocess.PIPE,
             env=env,
             limit=_LINE_LIMIT,
-            # Only the controller handles Ctrl-C at the terminal. It needs Ray to clean up.
+            # Only the controller handles Ctrl-C at the terminal, because it needs Ray for the
+            # clean-up.
             start_new_session=True,
         )
         driver = cls(address, process)
@@ -85,11 +86,11 @@ class DriverClient:
 
     @property
     def alive(self) -> bool:
-        """Whether the driver still runs."""
+        """Whether the driver is still running."""
         return self._over is None
 
     def lost(self, name: str) -> str | None:
-        """Why an actor is gone, in Ray's words; None while Ray has not reported its end."""
+        """Why an actor is gone, according to Ray; None until Ray reports its end."""
         return self._lost.get(name)
 
     async def ask(
@@ -167,7 +168,7 @@ class DriverClient:
             self._said = (self._said + data)[-_STDERR_KEPT:]
 
     async def close(self) -> None:
-        """Disconnect, and end a Ray that was started for this process. Twice is harmless."""
+        """Disconnect, and stop a Ray of this process. Closing twice is harmless."""
         assert self._process.stdin is not None, "it was started with one"
         self._process.stdin.close()
         try:

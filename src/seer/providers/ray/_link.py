@@ -22,12 +22,12 @@ class RayLink(Link):
     def __init__(
         self, contact: Mapping[str, Any], *, name: str, lost: Callable[[], str | None]
     ) -> None:
-        """Describe it.
+        """Describe the connection.
 
         Args:
             contact: What the actor reported about itself through Ray.
             name: The node's name, for messages.
-            lost: Returns why the actor is gone, if Ray has said so.
+            lost: Returns why the actor is gone, if Ray has reported that.
         """
         self.name = name
         self._address: tuple[str, int] = (contact["address"][0], contact["address"][1])
@@ -37,7 +37,7 @@ class RayLink(Link):
         self._certificate = ssl.PEM_cert_to_DER_cert(contact["certificate"])
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
-        # The certificate was made for this actor, and only this one is accepted.
+        # Only this certificate, which was made for this actor, is accepted.
         context.check_hostname = False
         context.load_verify_locations(cadata=contact["certificate"])
         self._context = context
@@ -54,7 +54,7 @@ class RayLink(Link):
 
         Raises:
             HostUnreachableError: The actor does not answer.
-            SandboxLostError: Ray says that it is gone.
+            SandboxLostError: Ray reports that the actor is gone.
             FileNotFoundError: The program or socket does not exist.
         """
         try:
@@ -94,7 +94,7 @@ class RayLink(Link):
         words = str(error) or type(error).__name__
         return HostUnreachableError(
             f"{self.name} cannot be reached at {self._address[0]}:{self._address[1]}: {words}; "
-            f"every node must be reachable from here on its own address"
+            f"this machine must be able to reach every node at the node's own address"
         )
 
     # --- programs -----------------------------------------------------------------------------
@@ -106,7 +106,7 @@ class RayLink(Link):
         stdin: bytes | AsyncIterable[bytes] = b"",
         on_stdout: Callable[[bytes], None] | None = None,
     ) -> Ran:
-        """Run a program on the node to its end. Cancelling ends it."""
+        """Run a program on the node to its end. Cancelling ends the program."""
         try:
             reader, writer = await self._ask({"run": list(argv)})
         except FileNotFoundError as error:
@@ -128,12 +128,12 @@ class RayLink(Link):
     async def dial(
         self, path: str, *, on_data: Callable[[bytes], None], on_end: Callable[[], None]
     ) -> Wire:
-        """Open a byte stream to a Unix socket of the node."""
+        """Open a byte stream to a Unix socket on the node."""
         reader, writer = await self._ask({"dial": path})
         transport = writer.transport
         stream = _Stream(on_data, on_end)
         transport.set_protocol(stream)
-        # Data that arrived together with the answer.
+        # Pass on data that arrived together with the answer.
         early = bytes(cast(Any, reader)._buffer)
         if early:
             on_data(early)
@@ -175,7 +175,7 @@ async def _feed(writer: asyncio.StreamWriter, stdin: bytes | AsyncIterable[bytes
 
 class _TlsWire(Wire):
     def __init__(self, writer: asyncio.StreamWriter) -> None:
-        # Kept, because a writer that is garbage-collected closes its transport.
+        # Keep the writer: it would close its transport when it is garbage-collected.
         self._writer = writer
         self._transport = writer.transport
 
@@ -185,7 +185,7 @@ class _TlsWire(Wire):
             self._transport.write(data)
 
     def close(self) -> None:
-        """Close the connection after all data are sent."""
+        """Close the connection once all data is sent."""
         self._transport.close()
 
 

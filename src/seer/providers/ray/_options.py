@@ -10,31 +10,32 @@ from seer.providers._options import options_from
 
 @dataclass(frozen=True, kw_only=True)
 class RayOptions:
-    """Options of `provider="ray"`."""
+    """Options for `provider="ray"`."""
 
     address: str = ""
-    """`host:port` of the cluster's head, or `auto` for the cluster on this machine; empty is
-    `RAY_ADDRESS`. Without either, Seer starts a Ray here, which ends with the program."""
+    """`host:port` of the cluster's head, or `auto` for the cluster on this machine; empty means
+    `RAY_ADDRESS`. Without either, Seer starts a Ray cluster on this machine, which ends with the
+    program."""
     resources: Mapping[str, float] = field(default_factory=dict[str, float])
-    """Custom resources that a sandbox takes, as the cluster's nodes declare them."""
+    """Custom resources that a sandbox uses, by the names that the cluster's nodes declare."""
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Labels that the node must have, by name, in the syntax of Ray's label selectors."""
+    """Labels that the node must have, in the syntax of Ray's label selectors."""
     node: str = ""
-    """The id of the node to use, or its beginning; empty leaves the choice to Ray."""
+    """The id of the node to use, or a prefix of it; if empty, Ray chooses."""
     cpus: float = 1.0
-    """Ray's CPUs for a sandbox whose configuration names none."""
+    """Ray CPUs for a sandbox whose configuration has no `cpus`."""
     root: str = ""
-    """The folder of the nodes that holds everything of Seer's; empty is `~/.seer`."""
+    """Seer's folder on the nodes; empty means `~/.seer`."""
     python: str = ""
-    """The interpreter of the nodes, 3.11 or newer; empty is Ray's own."""
+    """The Python interpreter on the nodes, 3.11 or newer; empty means Ray's own."""
     models: str = ""
-    """A folder of the nodes that holds models already: by name, or in the hub cache's layout."""
+    """A folder on the nodes that already has models: by name, or in the hub cache's layout."""
     price_per_hour: float = 0.0
-    """US dollars per sandbox, for listings and records; 0 for none."""
+    """US dollars per hour for a sandbox, for listings and records; 0 for none."""
 
 
 def read_options(given: object) -> RayOptions:
-    """Options from what a configuration has, completed from the environment.
+    """Read a configuration's options, and complete them from the environment.
 
     Raises:
         ConfigError: There is no such option, or a value is not valid.

@@ -1,4 +1,4 @@
-"""The `ray` provider: machines on whichever node of a Ray cluster has room."""
+"""The `ray` provider: machines on any node of a Ray cluster with enough free resources."""
 
 import asyncio
 import contextlib
@@ -40,14 +40,14 @@ logger = logging.getLogger(__name__)
 
 _PLACE = re.compile(r"([0-9a-f]{12})\.([0-9a-f]{16})")
 _FIRST_DRIVER = 60.0
-"""Seconds for which a new actor waits for its driver."""
+"""Seconds that a new actor waits for its driver."""
 _REPEAT = 10.0
 _NODE_SHOWN = 12
 _ATTEMPTS = 3
 _CERTIFICATE_LIFE = timedelta(days=3650)
 _CLOCKS_DIFFER = timedelta(days=1)
 _KIND = "accelerator_type:"
-STARTING = "Ray has found a node, and starts a worker on it"
+STARTING = "Ray has found a node and is starting a worker on it"
 _SCHEDULED = ("CPU", "GPU", "memory")
 
 
@@ -59,7 +59,7 @@ class ResourceRequest:
     gpus: int
     memory: int
     kind: str
-    """Ray's name of the GPU's kind; empty for any, or none."""
+    """Ray's name for the kind of GPU; empty for any kind or no GPU."""
     resources: Mapping[str, float]
     labels: Mapping[str, str]
     node: str
@@ -88,12 +88,12 @@ def resources_of(
     """The resources that a spec needs.
 
     Args:
-        spec: What is to be started.
+        spec: The machine to start.
         options: The provider's options.
-        nodes: The resources of the cluster's nodes, all of them.
+        nodes: The resources of all nodes of the cluster.
 
     Raises:
-        HostUnsuitableError: The cluster has no GPU of the kind.
+        HostUnsuitableError: The cluster has no GPU of this kind.
     """
     return ResourceRequest(
         cpus=options.cpus if spec.cpus is None else spec.cpus,
@@ -107,7 +107,7 @@ def resources_of(
 
 
 def _kind_of(gpu: str, nodes: Sequence[Mapping[str, float]]) -> str:
-    """Ray's name for a kind of GPU: the most frequent of those that match."""
+    """Ray's name for a kind of GPU: the most frequent one that matches."""
     there: dict[str, float] = {}
     for node in nodes:
         for name in node:
@@ -119,17 +119,17 @@ def _kind_of(gpu: str, nodes: Sequence[Mapping[str, float]]) -> str:
         return max(fitting, key=lambda kind: fitting[kind])
     names = ", ".join(f"{kind} ({count:g})" for kind, count in sorted(there.items()))
     raise HostUnsuitableError(
-        f"gpu={gpu!r} was asked for; the Ray cluster has: {names or 'no GPU of a known kind'}"
+        f"gpu={gpu!r} was requested; the Ray cluster has: {names or 'no GPU of a known kind'}"
     )
 
 
 def describe_waiting(wants: ResourceRequest, seen: Mapping[str, Any]) -> str:
-    """One line about a machine that waits for resources.
+    """Describe a machine that is waiting for resources, in one line.
 
     Args:
-        wants: What it waits for.
-        seen: `free` and `largest` (resource -> amount, in the cluster and of one node), and
-            `waiting` (how many requests wait in the cluster).
+        wants: The resources that it is waiting for.
+        seen: `free` and `largest` (the amount of each resource, in the cluster and on one node),
+            and `waiting` (how many requests are waiting in the cluster).
     """
     if not seen["waiting"]:
         return STARTING
@@ -145,7 +145,7 @@ def describe_waiting(wants: ResourceRequest, seen: Mapping[str, Any]) -> str:
     small = [name for name in shown if largest.get(name, 0.0) < asked[name]]
     if small:
         most = ", ".join(_amount(name, largest.get(name, 0.0)) for name in small)
-        words += f"; no node is as large (the largest has {most})"
+        words += f"; no node is large enough (the largest has {most})"
     return words
 
 
@@ -203,10 +203,10 @@ class RayHost(RemoteHost):
         return machine
 
     async def find(self, machine_id: str) -> RemoteMachine:
-        """Adopt its machine; see `RemoteHost.find`."""
+        """Adopt the actor's machine; see `RemoteHost.find`."""
         if machine_id != self._machine:
             raise SandboxNotFoundError(f"no sandbox {machine_id!r} runs on {self.name}")
-        # The actor must know every holder before that holder takes the machine.
+        # The actor must know every holder before the holder takes over the machine.
         await self._driver.ask("contact", name=self._actor, hold=True)
         try:
             machine = await super().find(machine_id)
@@ -216,14 +216,14 @@ class RayHost(RemoteHost):
         return machine
 
     async def machines(self) -> list[MachineStatus]:
-        """The machine that this actor holds; others of the node have actors of their own."""
+        """The machine that this actor holds. Other machines on the node have their own actors."""
         if not self._machine:
             return []
         found = await super().machines()
         return [status for status in found if status.id.partition("@")[0] == self._machine]
 
     async def how_it_ended(self, machine_id: str) -> str | None:
-        """The reason of the machine's end."""
+        """The reason why the machine ended."""
         reason = self._driver.lost(self._actor)
         if reason is not None:
             return f"the Ray actor that held it is gone: {reason}"
@@ -233,12 +233,12 @@ class RayHost(RemoteHost):
         """Refuse to detach if this Ray ends with this process.
 
         Raises:
-            SandboxStateError: It ends with this process.
+            SandboxStateError: This Ray ends with this process.
         """
         if not self._driver.address:
             raise SandboxStateError(
-                "this Ray was started for this program and ends with it, and so does the sandbox; "
-                "start one with `ray start --head` and set RAY_ADDRESS"
+                "this program started this Ray, so Ray and the sandbox end with the program; "
+                "start a cluster with `ray start --head` and set RAY_ADDRESS"
             )
 
     async def machine_ended(self) -> None:
@@ -246,13 +246,13 @@ class RayHost(RemoteHost):
         await self.release()
 
     async def release(self) -> None:
-        """Release the resources, and end what still runs there."""
+        """Release the resources, and end everything that still runs on them."""
         with contextlib.suppress(SeerError):
             await self.link.close()
         try:
             await self._driver.ask("end", name=self._actor, gently=True)
         except ProviderError as error:
-            logger.warning("%s could not be given back: %s", self.name, error)
+            logger.warning("%s could not be released: %s", self.name, error)
         await self.ends_recorded()
 
 
@@ -283,7 +283,7 @@ class RayProvider(RemoteProvider):
         return tuple(self._hosts.values())
 
     async def aclose(self) -> None:
-        """Disconnect from every cluster. A Ray that was started here ends, with its machines."""
+        """Disconnect from every cluster. A Ray that was started here ends with its machines."""
         drivers, self._drivers = self._drivers, {}
         for driver in drivers.values():
             await driver.close()
@@ -304,13 +304,13 @@ class RayProvider(RemoteProvider):
                 contact = await self._place(driver, actor, wants, patience=patience)
                 return self._host(driver, actor, contact, options)
             except SandboxLostError as error:
-                # Ray may choose a dead node until it notices that the node is dead.
+                # Ray may choose a dead node until it detects the failure.
                 lost = str(error)
-                logger.warning("an actor was lost before it ran; asking again: %s", lost)
+                logger.warning("an actor was lost before it ran; trying again: %s", lost)
             except BaseException:
                 await asyncio.shield(_give_up(driver, actor))
                 raise
-        raise ProviderError(f"no actor came up in {_ATTEMPTS} attempts: {lost}")
+        raise ProviderError(f"no actor started in {_ATTEMPTS} attempts: {lost}")
 
     async def _place(
         self, driver: DriverClient, actor: str, wants: ResourceRequest, *, patience: float
@@ -335,8 +335,8 @@ class RayProvider(RemoteProvider):
         except TimeoutError:
             words = reporter.last or "Ray did not start its actor"
             raise CapacityError(
-                f"no room within start_timeout ({patience:.0f} s left for it): {words}. Ask for "
-                f"less, add a node, or give a longer start_timeout"
+                f"no free resources within start_timeout ({patience:.0f} s left): {words}. Request "
+                f"less, add a node, or use a longer start_timeout"
             ) from None
 
     def _host(
@@ -363,7 +363,7 @@ class RayProvider(RemoteProvider):
     # --- finding ------------------------------------------------------------------------------
 
     async def _cluster(self) -> tuple[DriverClient, RayOptions] | None:
-        """The cluster to search; None if there is none, because a search must not start one."""
+        """The cluster to search; None if there is none. A search must not start a cluster."""
         options = read_options(None)
         if not options.address and "" not in self._drivers:
             return None
@@ -371,7 +371,7 @@ class RayProvider(RemoteProvider):
         return await self._driver(options.address), options
 
     async def find(self, machine_id: str) -> Machine:
-        """Adopt a running machine, also one of another process."""
+        """Adopt a running machine, even one of another process."""
         matched = _PLACE.fullmatch(machine_id.rpartition("@")[2])
         cluster = await self._cluster() if matched is not None else None
         if matched is None or cluster is None:
@@ -395,7 +395,7 @@ class RayProvider(RemoteProvider):
         try:
             return await driver.ask("ended", node=node, machine=machine, root=options.root)
         except SeerError as error:
-            return f"its node does not say how it ended: {error}"
+            return f"its node could not report how it ended: {error}"
 
     async def _host_at(self, place: str) -> RemoteHost | None:
         matched = _PLACE.fullmatch(place)
@@ -418,7 +418,7 @@ class RayProvider(RemoteProvider):
         return [place for place in places if place is not None]
 
     async def _place_of(self, driver: DriverClient, actor: str) -> str | None:
-        """Where an actor is; None while it waits for room, or is about to end."""
+        """The place of an actor; None while it waits for resources or is about to end."""
         try:
             async with asyncio.timeout(_REPEAT):
                 contact = await driver.ask("contact", name=actor, hold=False)
@@ -428,7 +428,7 @@ class RayProvider(RemoteProvider):
 
 
 class _WaitReporter:
-    """Reports that a request waits: on the terminal at once, in the log from time to time."""
+    """Reports that a request is waiting: on the terminal at once, in the log from time to time."""
 
     def __init__(self, wants: ResourceRequest) -> None:
         self._wants = wants
@@ -452,13 +452,13 @@ async def _give_up(driver: DriverClient, actor: str) -> None:
     try:
         await driver.ask("end", name=actor, gently=False)
     except SeerError as error:
-        logger.warning("the place in Ray's queue could not be given up: %s", error)
+        logger.warning("a request could not be removed from Ray's queue: %s", error)
 
 
 def make_certificate() -> tuple[str, str]:
     """A new self-signed certificate for one actor, and its private key, both in PEM.
 
-    The controller makes the certificate, and accepts no other from that actor.
+    The controller makes the certificate, and accepts no other certificate from that actor.
     """
     # Imported here, because a cold import takes longer than a small machine's start.
     from cryptography import x509

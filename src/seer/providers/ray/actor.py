@@ -1,19 +1,19 @@
-"""The actor that holds a machine's resources, on the node that Ray chose; sent there by value.
+"""The actor that holds a machine's resources on the node that Ray chose. It is sent there by value.
 
-It listens on the node's address. A client that knows its secret can run programs and connect to
-Unix sockets there, over TLS, one per connection:
+It listens on the node's address. A client that knows its secret can run a program or connect to a
+Unix socket on the node, with one TLS connection for each:
 
     asks     one line of JSON: {"secret", "run": [argument, ...]} or {"secret", "dial": path}
     answers  one line of JSON: {"ok": true} or {"missing": words}
     dial     from then on the bytes of the socket
     run      frames: kind (1 byte), length (4 bytes), data; see the kinds below
 
-Every program gets one end of a *lifeline*, a socket that the machine's keeper keeps open. When this
-process ends for any reason, the keeper's end is closed, and the keeper ends the machine. When the
-keeper closes its end, the machine has ended, and so this actor ends. When Ray reports that the last
-driver is gone, the keeper is told, and ends a machine that was not detached.
+Every program gets one end of a *lifeline*, a socket that the machine's keeper keeps open. If this
+process ends for any reason, the lifeline closes and the keeper ends the machine. If the keeper
+closes its end, the machine has ended, and this actor ends too. If Ray reports that the last driver
+is gone, the actor notifies the keeper, which ends the machine unless it was detached.
 
-Drivers of other versions of Seer call the actor's methods by name, so these names do not change.
+Drivers of other Seer versions call the actor's methods by name, so these names must not change.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ IN, IN_END, OUT, ERR, EXIT = range(5)
 HEAD_BYTES = 5
 LIFELINE = "SEER_LIFELINE"
 ALONE = b"a"
-"""The byte that a keeper gets on its lifeline when no driver is left."""
+"""The byte that a keeper receives on its lifeline when no driver is left."""
 _HEAD_LIMIT = 1 << 20
 _HEAD_PATIENCE = 15.0
 _CHUNK = 256 * 1024
@@ -53,7 +53,7 @@ class Holder:
     """Holds the resources of one machine, and gives access to its node."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
-        """Hold.
+        """Wait for the first driver.
 
         Args:
             settings: `certificate` and `key` (PEM), `secret`, and `patience`: seconds to wait for
@@ -69,7 +69,7 @@ class Holder:
         self._leaving = False
         self._ending = False
         self._opening = asyncio.Lock()
-        # A driver that died while this actor waited for room never contacts it.
+        # If the driver dies while this actor waits for resources, it never contacts the actor.
         self._timer = threading.Timer(settings["patience"], self._expire)
         self._timer.daemon = True
         self._timer.start()
@@ -77,7 +77,7 @@ class Holder:
     # --- for drivers, through Ray -------------------------------------------------------------
 
     async def way(self) -> dict[str, Any]:
-        """How to contact it: its address and certificate, and the resources that it holds."""
+        """How to contact this actor: its address, certificate and node, and its resources."""
         ray: Any = importlib.import_module("ray")
         async with self._opening:
             if self._address is None:
@@ -95,7 +95,7 @@ class Holder:
         }
 
     async def stay(self) -> None:
-        """Never return, so that a process that waits for this learns when the actor has ended."""
+        """Never return. A process that waits for the result thereby learns when the actor ends."""
         await asyncio.Event().wait()
 
     async def watch(self, driver: str, life: list[Any]) -> None:
@@ -103,8 +103,8 @@ class Holder:
 
         Args:
             driver: The driver's name.
-            life: The driver's pending result of `stay`. It belongs to the driver's process, and
-                when that has died, Ray reports it to every process that waits for the result.
+            life: The driver's pending result of `stay`. It belongs to the driver's process. When
+                that process dies, Ray reports this to every process that waits for the result.
         """
         ray: Any = importlib.import_module("ray")
         self._timer.cancel()
@@ -118,11 +118,11 @@ class Holder:
             self._check_lifetime()
 
     async def born(self, machine: str) -> None:
-        """Remember the id of the machine that runs here."""
+        """Remember the id of the machine on this node."""
         self._machine = machine
 
     async def end(self) -> None:
-        """End the machine, wait until it is gone, and leave."""
+        """End the machine, wait until it is gone, and exit."""
         for line in self._lines:
             with contextlib.suppress(OSError):
                 line.shutdown(socket.SHUT_WR)
@@ -149,14 +149,14 @@ class Holder:
             os._exit(0)
 
     def _leave(self) -> None:
-        """End once the answers under way have arrived. Ray then has the resources again."""
+        """Exit once the answers in transit have arrived. Ray then gets the resources back."""
         self._leaving = True
         if not self._clients:
             os._exit(0)
         asyncio.get_running_loop().call_later(_LINGER, os._exit, 0)
 
     def _read_lifeline(self, line: socket.socket) -> None:
-        """A keeper took the lifeline, or closed it."""
+        """Handle a byte from a keeper, or the end of its lifeline."""
         try:
             data = line.recv(64)
         except BlockingIOError:
@@ -210,7 +210,7 @@ class Holder:
             else:
                 await self._run([str(part) for part in head["run"]], reader, writer)
         except (OSError, ValueError, KeyError, TypeError, TimeoutError, EOFError):
-            # A peer that does not speak the protocol, or is gone, gets no answer.
+            # A peer that is gone or does not follow the protocol gets no answer.
             return
         finally:
             self._clients -= 1
@@ -251,7 +251,7 @@ class Holder:
 async def _attend(
     process: asyncio.subprocess.Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
-    """Pass a program's streams on. It is ended if its client goes away."""
+    """Forward a program's streams. If its client disconnects, the program is killed."""
     assert process.stdout is not None and process.stderr is not None
 
     async def say(kind: int, source: asyncio.StreamReader) -> None:
@@ -285,7 +285,7 @@ async def _feed(process: asyncio.subprocess.Process, reader: asyncio.StreamReade
                 process.stdin.close()
                 continue
             data = await reader.readexactly(length)
-            # A program may end before it has read its input.
+            # The program may end before it has read its input.
             with contextlib.suppress(ConnectionError):
                 process.stdin.write(data)
                 await process.stdin.drain()
@@ -299,7 +299,7 @@ async def _dial(path: str, writer: asyncio.StreamWriter) -> None:
     try:
         inside = os.open(folder, os.O_PATH | os.O_CLOEXEC)
         try:
-            # Through the folder's descriptor, because a socket's address is at most 107 bytes.
+            # Use the folder's descriptor, because a socket's address may have at most 107 bytes.
             _, far = await asyncio.open_unix_connection(f"/proc/self/fd/{inside}/{name}")
         finally:
             os.close(inside)
@@ -315,7 +315,7 @@ async def _dial(path: str, writer: asyncio.StreamWriter) -> None:
 
 
 class Splice(asyncio.Protocol):
-    """One end of two streams that are joined."""
+    """One end of two joined streams."""
 
     other: Splice
 
@@ -332,7 +332,7 @@ class Splice(asyncio.Protocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End the other one too."""
+        """Close the other stream too."""
         self.over.set()
         self.other._transport.close()
 
@@ -342,13 +342,13 @@ class Splice(asyncio.Protocol):
             self.other._transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """Continue."""
+        """Resume reading from the other side."""
         with contextlib.suppress(RuntimeError):
             self.other._transport.resume_reading()
 
 
 def frame(kind: int, data: bytes = b"") -> bytes:
-    """A frame of a program's streams."""
+    """Make a frame of a program's streams."""
     return struct.pack(">BI", kind, len(data)) + data
 
 
@@ -369,7 +369,7 @@ def _environment() -> dict[str, str]:
 
 
 def _plain_signals() -> None:
-    """In a new program: handle all signals by default, unlike Ray's workers."""
+    """In a new program: restore the default handling of signals, which Ray's workers change."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
@@ -386,7 +386,7 @@ def _memory_file(text: str) -> Any:
 
 
 def how_it_ended(root: str, machine: str) -> str | None:
-    """What a node's own record says about the end of a machine. Runs as a task on the node."""
+    """How a machine ended, according to its node's record. Runs as a task on the node."""
     path = os.path.expanduser(root or "~/.seer") + "/state/seer/ended.jsonl"  # noqa: PTH111
     found = None
     with contextlib.suppress(OSError), open(path, encoding="utf-8") as lines:  # noqa: PTH123

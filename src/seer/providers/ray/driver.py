@@ -1,10 +1,11 @@
-"""The process that talks to Ray for a controller: its child, which Ray calls a driver.
+"""The process that talks to Ray for a controller: a child, which Ray calls a driver.
 
 Requests are lines of JSON on standard input, `{"id", "op", ...}`; answers are lines on standard
-output, `{"id", "ok"}` or `{"id", "error", "kind"}`, and `{"id", "waiting"}` before them while
-something waits. It sends `{"lost": name, "reason"}` when an actor has died. When its input ends,
-the controller has ended: the driver then ends too, with a Ray that it started. So Ray stays out of
-the controller's process: Ray allows one cluster per process and changes its signal handlers.
+output, `{"id", "ok"}` or `{"id", "error", "kind"}`, and before that `{"id", "waiting"}` while the
+request waits. The driver sends `{"lost": name, "reason"}` when an actor has died. When its input
+closes, the controller has ended. The driver then ends too, and stops a Ray that it started. Ray has
+its own process because it allows only one cluster per process and changes the process's signal
+handlers.
 """
 
 import contextlib
@@ -35,7 +36,7 @@ class Driver:
         """Connect.
 
         Args:
-            address: Of the cluster; empty starts one here.
+            address: The cluster's address; empty to start a cluster here.
             say: Writes a line to the controller.
         """
         self._say = say
@@ -70,13 +71,13 @@ class Driver:
         self._ray.cloudpickle.register_pickle_by_value(actor_module)
 
     def close(self) -> None:
-        """Disconnect; a Ray that was started here ends."""
+        """Disconnect, and stop a Ray that was started here."""
         self._ray.shutdown()
         if self._folder is not None:
             self._folder.remove()
 
     def handle(self, request: Mapping[str, Any]) -> None:
-        """Carry out a request, and answer it."""
+        """Perform a request and answer it."""
         number: int = request["id"]
         errors: Any = self._ray.exceptions
         try:
@@ -100,14 +101,14 @@ class Driver:
         ]
 
     def _place(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Make an actor, and wait until some node has room for it."""
+        """Create an actor, and wait until a node has the resources for it."""
         name: str = request["name"]
         made = (
             self._ray.remote(actor_module.Holder)
             .options(
                 name=_PREFIX + name,
-                # It must outlive this driver if its machine is detached or has another holder.
-                # `watch` tells it when drivers are gone.
+                # The actor must outlive this driver if its machine is detached or has another
+                # holder. `watch` tells the actor when drivers are gone.
                 lifetime="detached",
                 max_restarts=0,
                 max_task_retries=0,
@@ -146,7 +147,7 @@ class Driver:
             if each["Alive"] and each["NodeID"].startswith(node)
         ]
         if len(fitting) != 1:
-            raise LookupError(f"{len(fitting)} living nodes of the cluster begin with {node!r}")
+            raise LookupError(f"{len(fitting)} running nodes have an id that begins with {node!r}")
         strategies: Any = importlib.import_module("ray.util.scheduling_strategies")
         return strategies.NodeAffinitySchedulingStrategy(fitting[0], soft=False)
 
@@ -211,9 +212,9 @@ class Driver:
         self._ray.get(found.born.remote(request["machine"]), timeout=_END_PATIENCE)
 
     def _end(self, request: Mapping[str, Any]) -> None:
-        """End an actor and its machine, or its waiting for room."""
+        """End an actor and its machine, or cancel its wait for resources."""
         errors: Any = self._ray.exceptions
-        # The actor may be ended before it is made.
+        # The actor may be ended before it is created.
         self._unwanted.add(request["name"])
         try:
             found = self._find(request["name"])
@@ -232,7 +233,7 @@ class Driver:
         ]
 
     def _ended(self, request: Mapping[str, Any]) -> str | None:
-        """What a node's records say about the end of a machine."""
+        """How a machine ended, according to its node's records."""
         try:
             where = self._on(request["node"])
         except LookupError:
@@ -245,14 +246,14 @@ class Driver:
 
 
 def _words(error: BaseException) -> str:
-    """The first lines of what Ray says, which can be long."""
+    """The beginning of Ray's message, which can be long."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return " ".join(lines)[:1000] or type(error).__name__
 
 
 def main() -> None:
-    """Connect to the cluster that the first line names, then carry out the other requests."""
-    # Ray's output goes to the log, and the answers have their own stream.
+    """Connect to the cluster that the first line names, then perform the other requests."""
+    # Ray's output goes to standard error. Answers have their own stream.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     lock = threading.Lock()

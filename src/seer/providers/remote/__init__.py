@@ -1,7 +1,7 @@
-"""Machines on other hosts: everything that remote providers have in common.
+"""Machines on other hosts: the parts that remote providers share.
 
-A provider implements `Link` (run a program on a host, open a stream to a socket there) and says
-which hosts there are; see `RemoteProvider`. The modules in `onhost` run on the host, from a copy:
+A provider implements `Link` (run a program on a host, open a stream to a socket there) and names
+its hosts; see `RemoteProvider`. The modules in `onhost` run on the host, from a copy:
 
     bootstrap.sh        the first contact: find a Python, unpack the code archive
     operations.py       start, find, list and end machines; store copies of the controller's files

@@ -25,15 +25,15 @@ from seer.providers.rented._rental import CODES, Rental
 logger = logging.getLogger(__name__)
 
 ROOT = "/seer"
-"""Seer's folder on a rented machine. The sandbox's user must be able to pass through it."""
+"""Seer's folder on a rented machine. The sandbox's user must be able to enter it."""
 CACHE = f"{ROOT}/cache"
-"""The folder of models and packages: the vendor's storage, if there is any."""
+"""The folder for models and packages. It is on the vendor's storage, if there is any."""
 
 
 _SHORTEST = 9.0
 _MOMENT = 2.0
 _END_PATIENCE = 5.0
-"""Seconds in which a rental monitor must notice that its machine has ended."""
+"""Seconds within which a rental monitor must notice that its machine has ended."""
 
 
 @cache
@@ -46,8 +46,8 @@ def monitor_settings(lease: float, *, lifetime: int, give_back: Literal["exit", 
     """The argument of the rental monitor.
 
     Args:
-        lease: The lease of the machine.
-        lifetime: Seconds after which the rental ends in any case; 0 for never.
+        lease: The machine's lease in seconds.
+        lifetime: Seconds after which the rental always ends; 0 for no limit.
         give_back: How the rental ends: by the monitor's exit, or by a request to RunPod.
     """
     return json.dumps(
@@ -65,22 +65,22 @@ def monitor_settings(lease: float, *, lifetime: int, give_back: Literal["exit", 
 def _preparing_lease(lease: float) -> float:
     """Seconds without a heartbeat after which a rented machine ends while it is prepared.
 
-    A heartbeat is a command, which takes some time, so very short leases are extended.
+    A heartbeat is a command and takes time, so very short leases are extended.
     """
     return max(lease, _SHORTEST)
 
 
 class RentedHost(RemoteHost):
-    """A host that is rented for one machine, and given back with it."""
+    """A host that is rented for one machine, and released with it."""
 
     def __init__(self, link: Link, rental: Rental, *, provider: str, lease: float) -> None:
-        """Use a rented machine; `keep` starts its heartbeats.
+        """Use a rented machine. `keep` starts its heartbeats.
 
         Args:
             link: The connection to it.
             rental: The machine.
             provider: The provider's name.
-            lease: Seconds without a heartbeat after which it ends itself.
+            lease: Seconds without a heartbeat after which the machine ends itself.
         """
         super().__init__(
             link,
@@ -88,14 +88,14 @@ class RentedHost(RemoteHost):
             place=rental.id,
             root=ROOT,
             price=rental.price,
-            # All of its GPUs are the machine's own.
+            # All its GPUs belong to the one machine.
             share_gpus=True,
         )
         self.rental = rental
         self._lease = _preparing_lease(lease)
         self._beating: asyncio.Task[None] | None = None
         self._preempted = False
-        """Whether the vendor ended the machine, and no part of Seer did."""
+        """Whether the vendor, rather than Seer, ended the machine."""
 
     def keep(self) -> None:
         """Send heartbeats until a machine runs on it."""
@@ -117,7 +117,7 @@ class RentedHost(RemoteHost):
             await asyncio.gather(beating, return_exceptions=True)
 
     async def start(self, spec: MachineSpec) -> RemoteMachine:
-        """Start the machine. From then on, its keeper decides how long it lives."""
+        """Start the machine. From then on, its keeper decides when it ends."""
         try:
             machine = await super().start(spec)
         except BaseException as error:
@@ -126,14 +126,14 @@ class RentedHost(RemoteHost):
                 lost = await self._lost()
             await asyncio.shield(self.release())
             if lost is not None:
-                raise ProviderError(f"{self.name} ended while it was started: {lost}") from error
+                raise ProviderError(f"{self.name} ended while it was starting: {lost}") from error
             raise
         await self._stop_beating()
         self.record_end_of(machine)
         return machine
 
     async def find(self, machine_id: str) -> RemoteMachine:
-        """Adopt its machine; see `RemoteHost.find`."""
+        """Adopt the host's machine; see `RemoteHost.find`."""
         lost = await self.rental.lost()
         if lost is not None:
             raise SandboxNotFoundError(f"sandbox {machine_id!r} is not running: {lost}")
@@ -149,14 +149,14 @@ class RentedHost(RemoteHost):
         return machine
 
     async def _lost(self) -> SandboxLostError | None:
-        """How the rented machine ended, if it has or is about to."""
+        """How the rented machine ended, if it has ended or is about to."""
         with contextlib.suppress(ProviderError):
             if await self.rental.gone(_MOMENT):
                 return await self.rental.lost()
         return None
 
     async def how_it_ended(self, machine_id: str) -> str | None:
-        """The reason of the machine's end; the vendor's if the rented machine is gone."""
+        """Why the machine ended, according to the vendor if the rented machine is gone."""
         lost = await self._lost()
         if lost is not None:
             self._preempted = isinstance(lost, PreemptedError)
@@ -168,18 +168,18 @@ class RentedHost(RemoteHost):
         return PreemptedError(str(error)) if self._preempted else error
 
     async def machine_ended(self) -> None:
-        """The machine was terminated, so the rental ends.
+        """End the rental, because its machine was terminated.
 
-        Its rental monitor ends it, and the vendor then records the reason.
+        The rental monitor gets the first chance, so that the vendor records the reason.
         """
         with contextlib.suppress(ProviderError):
             await self.rental.gone(_END_PATIENCE)
         await self.release()
 
     async def leave(self) -> None:
-        """Have it flush its storage and end itself, then release it."""
+        """Have the machine flush its storage and end itself, then release it."""
         await self._stop_beating()
-        # It may have ended before its answer came.
+        # The machine may end before it answers.
         with contextlib.suppress(ProviderError, SandboxLostError):
             await self.link.run(["/bin/sh", "-c", "sync $0/cache; touch $0/leave", ROOT])
             await self.rental.gone(_END_PATIENCE)
@@ -194,7 +194,7 @@ class RentedHost(RemoteHost):
             await self.rental.end()
         except ProviderError as error:
             logger.warning(
-                "%s could not be told to end (%s); it ends itself within %.0f s",
+                "%s could not be ended (%s); it ends itself within %.0f s",
                 self.name,
                 error,
                 self._lease,

@@ -1,4 +1,4 @@
-"""A rented machine as its vendor knows it: getting one, watching it, and why it ended."""
+"""A rented machine from the vendor's side: rent it, watch it, and find out why it ended."""
 
 import asyncio
 import logging
@@ -17,16 +17,16 @@ _LONGEST_PAUSE = 30.0
 
 
 class Rental(ABC):
-    """A machine that is paid for until it ends. Errors are Seer's, with the vendor's message."""
+    """A machine that costs money until it ends. Errors are Seer's, with the vendor's message."""
 
     id: str
-    """The vendor's id of it."""
+    """The vendor's id for the machine."""
     price: float | None
     """US dollars per second; None if that is unknown."""
 
     @abstractmethod
     async def lost(self) -> SandboxLostError | None:
-        """How it ended; None while it is there.
+        """How it ended; None while it exists.
 
         Raises:
             ProviderError: The vendor does not answer.
@@ -60,14 +60,15 @@ _ENDS = {
     87: ("first process", "its first process ended"),
     88: ("keeper was killed", "its keeper was killed"),
 }
-"""Exit codes of the rental monitor: words in the reason of an end, and the reason in full."""
+"""For each exit code of the rental monitor: words to find in the reason for the end, and the whole
+reason."""
 
 CODES = {words: code for code, (words, _) in _ENDS.items()}
-"""The exit code for each of these words in a reason. The first match counts."""
+"""The exit code for words in a reason. The first match counts."""
 
 
 def reason_of(code: int) -> str | None:
-    """The reason that an exit code stands for; None for other codes."""
+    """The reason for an exit code of the rental monitor; None for other codes."""
     return _ENDS[code][1] if code in _ENDS else None
 
 
@@ -78,11 +79,11 @@ async def retry_until_capacity(
 
     Args:
         attempt: Called with the seconds left.
-        what: What is waited for, for messages.
+        what: The awaited resource, for messages.
         patience: Seconds after which to give up.
 
     Raises:
-        CapacityError: There was none within `patience`; holds the vendor's last message.
+        CapacityError: There was no capacity within `patience`. Has the vendor's last message.
     """
     began = time.monotonic()
     pause = FIRST_PAUSE
@@ -96,7 +97,7 @@ async def retry_until_capacity(
             if left <= pause:
                 raise CapacityError(
                     f"{what}: no capacity within start_timeout={patience:g} s ({error}); try "
-                    f"another gpu, or again later with a longer start_timeout"
+                    f"another gpu, or try again later with a longer start_timeout"
                 ) from error
             logger.warning(
                 "%s: no capacity yet (%s); waited %.0f s, up to %.0f s more",

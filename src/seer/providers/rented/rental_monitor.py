@@ -1,12 +1,13 @@
 """The first process of a rented machine. It ends the rental when the machine is no longer needed.
 
-It is started with its settings as JSON. A rented machine is needed while the keeper of a sandbox
-lives on it. Before there is a keeper, it is needed while the controller that prepares it touches a
-file (the heartbeat). It never lives longer than `lifetime` seconds. The rental ends when this
-process exits (`exit`), or by a request to the vendor (`runpod`), with the key that the vendor gave
-to this machine for itself. The sandbox's programs cannot read that key: they run as another user.
+Its argument is its settings as JSON. A rented machine is needed while the keeper of a sandbox runs
+on it. Before there is a keeper, it is needed while the controller that prepares it touches a file
+(the heartbeat). It never lives longer than `lifetime` seconds. The rental ends when this process
+exits (`exit`), or by a request to the vendor (`runpod`), with a key that the vendor gave this
+machine. The sandbox's programs run as another user and cannot read that key.
 
-The keeper's lease ends a sandbox whose controller is gone; this process then ends the rental.
+If the controller is gone, the keeper's lease ends the sandbox, and this process then ends the
+rental.
 """
 
 import contextlib
@@ -54,7 +55,7 @@ class RentalMonitor:
             self._collect()
 
     def look(self) -> str | None:
-        """Why the machine is no longer needed; None while it is."""
+        """Why the machine is no longer needed; None while it is needed."""
         if self._lifetime and time.monotonic() - self._began > self._lifetime:
             return "its timeout passed"
         if self._lives():
@@ -68,7 +69,7 @@ class RentalMonitor:
             silent = time.time() - os.stat(self._beat).st_mtime
         except OSError:
             silent = time.monotonic() - self._began
-        # A clock that was set back must not make a machine live forever.
+        # If the clock is set back, the machine must not live forever.
         if silent > self._lease or silent < -self._lease:
             return (
                 f"its controller was silent for longer than the lease of {self._lease:g} s "
@@ -89,7 +90,7 @@ class RentalMonitor:
         try:
             fd = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CLOEXEC)
         except OSError:
-            # It is being made, and the controller that makes it still sends heartbeats.
+            # The folder is being created, and its controller still sends heartbeats.
             return False
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -108,14 +109,14 @@ class RentalMonitor:
             return "its keeper was killed"
 
     def _collect(self) -> None:
-        """Reap processes whose parents have ended. The first process inherits them."""
+        """Reap orphans. The first process inherits them."""
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
 
 
 def give_back_runpod() -> None:
-    """Ask RunPod to end this pod, again and again. Does not return."""
+    """Ask RunPod to end this pod until it does. Does not return."""
     base = os.environ.get("RUNPOD_API_BASE_URL", "https://api.runpod.io")
     pod = os.environ.get("RUNPOD_POD_ID", "")
     body = json.dumps({"query": _TERMINATE, "variables": {"input": {"podId": pod}}})
@@ -130,7 +131,7 @@ def give_back_runpod() -> None:
             with urllib.request.urlopen(request, timeout=30) as answer:
                 answer.read()
         except OSError as error:
-            sys.stderr.write(f"RunPod does not take this pod back yet: {error}\n")
+            sys.stderr.write(f"RunPod has not ended this pod yet: {error}\n")
         time.sleep(_AGAIN)
 
 

@@ -1,7 +1,7 @@
-"""RunPod's API: requests, and its errors as Seer's.
+"""RunPod's API: sends requests, and translates RunPod's errors to Seer's.
 
-This is plain HTTP. Seer would use only five requests of the vendor's SDK, which depends on a cloud
-storage client, a web framework and a second SSH client (docs/decisions/runpod-http.md).
+It uses plain HTTP. Seer needs only five requests, and the vendor's SDK depends on a cloud storage
+client, a web framework and a second SSH client (docs/decisions/runpod-http.md).
 """
 
 import asyncio
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 DEFAULT_URL = "https://api.runpod.io"
 _SECONDS = 30.0
 _TRIES = 4
-_KEY_PAGE = "make one at console.runpod.io/user/settings and set RUNPOD_API_KEY"
+_KEY_PAGE = "create one at console.runpod.io/user/settings and set RUNPOD_API_KEY"
 
 ERRORS: tuple[tuple[str, Callable[[str], SeerError]], ...] = (
     ("no longer any instances", lambda words: CapacityError(f"RunPod: {words}")),
@@ -48,7 +48,7 @@ ERRORS: tuple[tuple[str, Callable[[str], SeerError]], ...] = (
     ("unauthorized", lambda words: CredentialsError(f"RunPod: {words}; {_KEY_PAGE}")),
     ("forbidden", lambda words: CredentialsError(f"RunPod: {words}; {_KEY_PAGE}")),
 )
-"""Seer's error for words in RunPod's messages, which have no codes. The first match counts."""
+"""Seer's error for words in RunPod's messages, which lack codes. The first match counts."""
 
 
 def has_key() -> bool:
@@ -57,7 +57,7 @@ def has_key() -> bool:
 
 
 def translate(words: str) -> SeerError:
-    """Seer's error for a message of RunPod's."""
+    """Seer's error for a RunPod message."""
     lowered = words.lower()
     for part, make in ERRORS:
         if part in lowered:
@@ -66,12 +66,12 @@ def translate(words: str) -> SeerError:
 
 
 async def request(query: str, variables: Mapping[str, object], *, repeat: bool) -> dict[str, Any]:
-    """Send one document, and return its data.
+    """Send one GraphQL document, and return its data.
 
     Args:
         query: The document.
         variables: Its variables.
-        repeat: Whether it may be sent again if no answer came.
+        repeat: Whether it may be sent again if there was no answer.
 
     Raises:
         ProviderError: With RunPod's message.
@@ -96,7 +96,7 @@ async def request(query: str, variables: Mapping[str, object], *, repeat: bool) 
 
 async def _send(url: str, key: str, query: str, variables: Mapping[str, object]) -> dict[str, Any]:
     try:
-        # The key is in a header and never in the address, which ends up in logs.
+        # The key is in a header, because addresses appear in logs.
         async with httpx.AsyncClient(timeout=_SECONDS) as client:
             response = await client.post(
                 f"{url}/graphql",

@@ -1,7 +1,7 @@
 """The SSH keys of this user and of each pod.
 
-This user has one key for all pods, in Seer's state folder. Every pod gets its own host key, made
-here before the pod exists, so that the first connection is checked like every other.
+This user has one key for all pods, in Seer's state folder. Every pod gets its own host key, which
+is generated before the pod exists. So even the first connection can be verified.
 """
 
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ _NAME = "seer"
 
 @dataclass(frozen=True)
 class KeyPair:
-    """A private key and its public half, in OpenSSH's forms."""
+    """A private key and its public half, in OpenSSH's formats."""
 
     private: str
     public: str
 
 
 def new_pair() -> KeyPair:
-    """A new key."""
+    """Generate a new key."""
     key = asyncssh.generate_private_key(  # pyright: ignore[reportUnknownMemberType]
         "ssh-ed25519", comment=_NAME
     )
@@ -38,7 +38,7 @@ def own_key() -> tuple[Path, str]:
     """The file of this user's key, created if it does not exist, and its public half."""
     folder = _folder()
     path = folder / "key"
-    # Without the lock, two processes could each leave one half of their key.
+    # Without the lock, two processes could leave halves of different keys.
     with locked(folder / "key.lock"):
         if not path.exists():
             pair = new_pair()
@@ -48,7 +48,7 @@ def own_key() -> tuple[Path, str]:
 
 
 def known_hosts(pod: str, address: str, port: int, public: str) -> Path:
-    """A known-hosts file with the pod's address and key."""
+    """Write a known-hosts file with the pod's address and key."""
     path = _folder() / f"{pod}.known"
     _write(path, f"[{address}]:{port} {public}" if port != 22 else f"{address} {public}")
     return path

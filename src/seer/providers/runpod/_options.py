@@ -7,7 +7,7 @@ from seer.errors import ConfigError
 from seer.providers._options import options_from
 
 IMAGE = "runpod/pytorch:2.8.0-py3.11-cuda12.8.1-cudnn-devel-ubuntu22.04"
-"""RunPod's own image with a Python of 3.11, CUDA and an SSH server."""
+"""RunPod's own image with Python 3.11, CUDA and an SSH server."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,9 +15,9 @@ class RunPodOptions:
     """Options for `SandboxConfig.provider_options` with `provider="runpod"`."""
 
     image: str = IMAGE
-    """An image with Python 3.11 or newer; an SSH server is installed where it lacks one."""
+    """An image with Python 3.11 or newer; an SSH server is installed if it lacks one."""
     cloud: Literal["ALL", "SECURE", "COMMUNITY"] = "SECURE"
-    """`COMMUNITY` machines belong to strangers and are cheaper."""
+    """`COMMUNITY` machines are cheaper, but belong to third parties."""
     network_volume: str | None = None
     """The id of a network volume that keeps models and packages between pods; None for none."""
     data_center: str | None = None
@@ -39,5 +39,5 @@ class RunPodOptions:
 
 
 def read_options(given: object) -> RunPodOptions:
-    """Options from what a configuration has; see `options_from`."""
+    """Read a configuration's options; see `options_from`."""
     return options_from(RunPodOptions, given, vendor="RunPod")

@@ -47,12 +47,12 @@ class GpuOffer:
     name: str
     memory: int
     price: float | None
-    """US dollars per hour for one; None if RunPod gives no price."""
+    """US dollars per hour for one GPU; None if RunPod gives no price."""
     in_stock: bool
 
 
 async def offers(count: int, *, cloud: str) -> list[GpuOffer]:
-    """All kinds of GPU, with today's prices."""
+    """All kinds of GPU, with current prices."""
     data = await request(_QUERY, {"price": {"gpuCount": count}}, repeat=True)
     found = cast("list[dict[str, Any]]", data.get("gpuTypes") or [])
     return [_offer(each, cloud) for each in found]
@@ -72,13 +72,12 @@ def _offer(found: dict[str, Any], cloud: str) -> GpuOffer:
 
 
 def choose(wanted: str, found: Sequence[GpuOffer]) -> list[GpuOffer]:
-    """The offers that a name stands for: those in stock first, then the cheapest.
+    """The offers that match a name: those in stock first, then by price.
 
-    RunPod's own names stand for themselves. `A100` stands for every A100, and `A100-80GB` for those
-    with 80 GB.
+    RunPod's own names match exactly. `A100` matches every A100, and `A100-80GB` those with 80 GB.
 
     Raises:
-        UnknownGpuError: There is no such GPU; the message names those that exist.
+        UnknownGpuError: There is no such GPU; the message lists RunPod's GPUs.
     """
     exact = [offer for offer in found if wanted in (offer.id, offer.name)]
     fitting = exact or [
@@ -95,7 +94,7 @@ def choose(wanted: str, found: Sequence[GpuOffer]) -> list[GpuOffer]:
 logger = logging.getLogger(__name__)
 
 PREFIX = "seer-"
-"""The beginning of the names of Seer's pods."""
+"""The prefix of the names of Seer's pods."""
 _PUBLIC = "SEER_HOST_PUBLIC"
 _FIELDS = """
 id name desiredStatus costPerHr env lastStatusChange
@@ -121,7 +120,7 @@ NO_RECORD = (
 
 
 class Pod(Rental):
-    """A pod of RunPod's."""
+    """A RunPod pod."""
 
     def __init__(self, pod_id: str, price: float | None) -> None:
         self.id = pod_id
@@ -129,7 +128,7 @@ class Pod(Rental):
         self._ended_by_us = False
 
     async def look(self) -> dict[str, Any] | None:
-        """What RunPod knows about it; None if it has ended."""
+        """RunPod's data about the pod; None if it has ended."""
         data = await request(_GET, {"input": {"podId": self.id}}, repeat=True)
         found: dict[str, Any] | None = data.get("pod")
         if found is None or found.get("desiredStatus") in ("TERMINATED", "EXITED"):
@@ -137,7 +136,7 @@ class Pod(Rental):
         return found
 
     async def lost(self) -> SandboxLostError | None:
-        """How it ended, as far as it is known; None while it exists."""
+        """How it ended, as far as known; None while it exists."""
         if await self.look() is not None:
             return None
         if self._ended_by_us:
@@ -175,19 +174,19 @@ class Pod(Rental):
         while True:
             found = await self.look()
             if found is None:
-                raise SandboxLostError(f"pod {self.id} ended before it had come up")
+                raise SandboxLostError(f"pod {self.id} ended before its SSH server was ready")
             for port in _ports(found):
                 if port["privatePort"] == 22 and port["type"] == "tcp" and port["isIpPublic"]:
                     return port["ip"], int(port["publicPort"]), _variable(found, _PUBLIC)
             left = deadline - time.monotonic()
             if left <= 0:
                 raise CapacityError(
-                    f"pod {self.id} did not come up within {patience:g} s; its image may be large, "
+                    f"pod {self.id} was not ready within {patience:g} s; its image may be large, "
                     f"or its host slow: {found.get('lastStatusChange')}"
                 )
             if time.monotonic() - said > 10:
                 said = time.monotonic()
-                logger.info("pod %s comes up; up to %.0f s more", self.id, left)
+                logger.info("pod %s is starting; waiting up to %.0f s more", self.id, left)
             await asyncio.sleep(min(pause, max(left, 0.05)))
             pause = min(pause * 1.3, _LONGEST_POLL)
 
@@ -202,7 +201,7 @@ def _variable(found: Mapping[str, Any], name: str) -> str:
         key, _, value = pair.partition("=")
         if key == name:
             return value
-    raise ProviderError(f"pod {found['id']!r} was not made by Seer: it has no {name}")
+    raise ProviderError(f"pod {found['id']!r} was not created by Seer: it has no {name}")
 
 
 async def rent(spec: MachineSpec, options: RunPodOptions) -> Pod:
@@ -250,10 +249,10 @@ async def _rent_gpu(
 
 
 async def _create(query: str, wanted: Mapping[str, object]) -> Pod | None:
-    """Ask for a pod; None if none is available.
+    """Request a pod. Returns None if none is available.
 
-    If this is cancelled, it still waits for the answer and ends a pod that was created, because
-    nothing else would know about that pod.
+    If this is cancelled, it still waits for the answer and ends the new pod, because nothing else
+    knows about that pod.
     """
     asking = asyncio.create_task(request(query, {"input": wanted}, repeat=False))
     try:
@@ -279,7 +278,7 @@ def _rented(found: Mapping[str, Any]) -> Pod:
 async def _request_for(spec: MachineSpec, options: RunPodOptions) -> dict[str, object]:
     _, client = await asyncio.to_thread(_keys.own_key)
     host = await asyncio.to_thread(_keys.new_pair)
-    # The keeper ends a machine at its timeout; this is the second line.
+    # The keeper ends a machine at its timeout; this limit is a fallback.
     life = int(spec.timeout + spec.start_timeout) if spec.timeout else 0
     env = {
         "SEER_START": Path(__file__).with_name("start.sh").read_text(),
@@ -302,7 +301,7 @@ async def _request_for(spec: MachineSpec, options: RunPodOptions) -> dict[str, o
     if options.network_volume is not None:
         wanted |= {"networkVolumeId": options.network_volume, "volumeMountPath": CACHE}
     if spec.timeout:
-        # RunPod's own limit is the last line, also for a pod whose image never starts.
+        # RunPod's own limit is the last fallback. It also ends a pod whose image never starts.
         end = datetime.now(UTC) + timedelta(seconds=spec.timeout + spec.start_timeout + _GRACE)
         wanted["terminateAfter"] = end.strftime("%Y-%m-%dT%H:%M:%SZ")
     if options.data_center is not None:
@@ -311,7 +310,7 @@ async def _request_for(spec: MachineSpec, options: RunPodOptions) -> dict[str, o
 
 
 async def find(pod_id: str) -> Pod | None:
-    """A pod by RunPod's id; None when RunPod has no such pod of Seer's."""
+    """Find one of Seer's pods by RunPod's id; None if there is none."""
     pod = Pod(pod_id, None)
     found = await pod.look()
     if found is None or not str(found.get("name", "")).startswith(PREFIX):
@@ -320,7 +319,7 @@ async def find(pod_id: str) -> Pod | None:
 
 
 async def running() -> list[Pod]:
-    """All pods of Seer's."""
+    """All of Seer's running pods."""
     data = await request(_LIST, {}, repeat=True)
     account = cast("dict[str, Any]", data.get("myself") or {})
     found = cast("list[dict[str, Any]]", account.get("pods") or [])

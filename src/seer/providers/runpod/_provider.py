@@ -1,4 +1,4 @@
-"""The `runpod` provider: machines are pods of RunPod's, reached with SSH."""
+"""The `runpod` provider: machines are RunPod pods, reached with SSH."""
 
 import asyncio
 import contextlib
@@ -40,7 +40,7 @@ __all__ = ["RunPodOptions", "RunPodProvider"]
 logger = logging.getLogger(__name__)
 
 _SERVER_PATIENCE = 60.0
-"""Seconds that a pod's SSH server may take to start after its container."""
+"""Seconds for a pod's SSH server to start after its container."""
 _PAUSE = 0.3
 _POD = re.compile(r"[a-z0-9]{10,20}")
 
@@ -54,7 +54,7 @@ class PodLink(SshLink):
         self._pod = pod
 
     async def connect(self) -> asyncssh.SSHClientConnection:
-        """The connection, made if there is none; see `SshLink.connect`."""
+        """The connection, opened if there is none; see `SshLink.connect`."""
         try:
             return await super().connect()
         except HostUnreachableError as error:
@@ -75,7 +75,7 @@ class RunPodHost(RentedHost):
         self._packages = packages
 
     async def start(self, spec: MachineSpec) -> RemoteMachine:
-        """Start the machine; the pod is its boundary."""
+        """Start the machine. The pod isolates it."""
         await self._await_packages()
         return await super().start(inner_spec(spec))
 
@@ -94,7 +94,7 @@ class RunPodHost(RentedHost):
         """Refuse: a stopped pod keeps only its volume."""
         raise PauseUnsupportedError(
             "RunPod cannot pause a pod and keep its memory: stopping one releases the GPU and "
-            "keeps the volume disk alone; use snapshot() and terminate(), and later "
+            "keeps only the volume disk; use snapshot() and terminate(), and later "
             "Sandbox.from_snapshot"
         )
 
@@ -117,7 +117,7 @@ class RunPodHost(RentedHost):
 
 
 def inner_spec(spec: MachineSpec) -> MachineSpec:
-    """The spec for the inside of a pod, whose root may not make namespaces.
+    """The spec for the inside of a pod, where root may not create namespaces.
 
     Raises:
         IsolationError: RunPod cannot enforce the requested network.
@@ -138,10 +138,10 @@ class RunPodProvider(RemoteProvider):
     rents = True
 
     def unavailable(self) -> str | None:
-        """Why it cannot be used here: there is no key."""
+        """Why it cannot be used here: no key is configured."""
         if has_key():
             return None
-        return "RUNPOD_API_KEY is not set; make a key at console.runpod.io/user/settings"
+        return "RUNPOD_API_KEY is not set; create a key at console.runpod.io/user/settings"
 
     async def _acquire(self, spec: MachineSpec) -> RemoteHost:
         self._check_credentials()
@@ -159,12 +159,12 @@ class RunPodProvider(RemoteProvider):
         except BaseException:
             await asyncio.shield(pod.end())
             raise
-        logger.info("%s came up in %.1f s", host.name, time.monotonic() - began)
+        logger.info("%s was ready after %.1f s", host.name, time.monotonic() - began)
         host.keep()
         return host
 
     async def find(self, machine_id: str) -> Machine:
-        """Adopt a running machine, also one of another process."""
+        """Adopt a running machine, even one of another process."""
         place = machine_id.rpartition("@")[2]
         if not _POD.fullmatch(place):
             return await super().find(machine_id)
@@ -172,7 +172,7 @@ class RunPodProvider(RemoteProvider):
             if await _pods.find(place) is not None:
                 return await super().find(machine_id)
         except (SandboxNotFoundError, SandboxLostError, HostUnreachableError):
-            # A pod can end after RunPod listed it; then its end is the reason.
+            # The pod may have ended after RunPod listed it. Its end is then the reason.
             if await _pods.find(place) is not None:
                 raise
         reason = await recorded_end(machine_id) or _pods.NO_RECORD
@@ -191,7 +191,8 @@ class RunPodProvider(RemoteProvider):
         try:
             return await host.machines()
         finally:
-            # No machine of this process uses it: each listing logs in to the pods again.
+            # No machine of this process uses the connection. Each listing logs in to the pods
+            # again.
             await _close(host.link)
 
     async def _places(self) -> list[str]:
@@ -201,7 +202,7 @@ class RunPodProvider(RemoteProvider):
 async def _reach(
     pod: Pod, *, lease: float, patience: float, packages: tuple[str, ...] = ()
 ) -> RunPodHost:
-    """Log in to a pod as soon as its SSH server answers."""
+    """Log in to a pod once its SSH server answers."""
     address, port, public = await pod.address(patience)
     identity, _ = await asyncio.to_thread(_keys.own_key)
     known = await asyncio.to_thread(_keys.known_hosts, pod.id, address, port, public)

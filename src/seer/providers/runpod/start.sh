@@ -1,10 +1,10 @@
-# What a rented pod runs: an SSH server that lets in one key, then the rental monitor.
-# The pod's own key is given to it, so that the controller knows it before the first contact.
+# A rented pod runs this: an SSH server that accepts one key, then the rental monitor.
+# The controller generates the pod's host key, so that it knows the key before the first contact.
 set -eu
 umask 077
 
 give_back() {
-  # There is no rental monitor, or no longer one; without it nobody would end this pod.
+  # The rental monitor is not running, so this must end the pod.
   # An image may lack Python or curl.
   url="${RUNPOD_API_BASE_URL:-https://api.runpod.io}/graphql"
   query="{\"query\": \"mutation { podTerminate(input: {podId: \\\"$RUNPOD_POD_ID\\\"}) }\"}"
@@ -30,7 +30,7 @@ if [ -z "$server" ]; then
   server=$(command -v sshd)
 fi
 if [ -n "${SEER_PACKAGES:-}" ]; then
-  # In the background: the controller waits for it before it needs them.
+  # This runs in the background. The controller waits for it before it needs the packages.
   (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $SEER_PACKAGES) >/seer/packages.log 2>&1 && touch /seer/packages.done || touch /seer/packages.failed &
 fi
 "$server" -f /dev/null -h /etc/ssh/seer_host_key -o AuthorizedKeysFile=/etc/ssh/seer_clients \

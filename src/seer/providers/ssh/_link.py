@@ -1,6 +1,6 @@
-"""A host that is reached with SSH, over one connection that is replaced when it breaks.
+"""A host that is reached through one SSH connection, which is replaced when it breaks.
 
-Host keys are always checked and agents are never forwarded.
+Host keys are always checked, and SSH agents are never forwarded.
 """
 
 import asyncio
@@ -19,14 +19,14 @@ from seer.providers.ssh._options import SshOptions
 _KEEPALIVE = 15.0
 _PATH_LIMIT = 100
 _SESSIONS = 8
-"""Programs at the same time. Servers allow ten on one connection by default."""
+"""The most programs at the same time. By default, servers allow ten sessions per connection."""
 _WINDOW = 4 * 1024 * 1024
 _CONNECT_FAILED = 2
 """`SSH_OPEN_CONNECT_FAILED` of RFC 4254."""
 
 
 class SshLink(Link):
-    """A connection to a host by SSH."""
+    """An SSH connection to a host."""
 
     def __init__(self, options: SshOptions) -> None:
         self._options = options
@@ -35,7 +35,7 @@ class SshLink(Link):
         self._connecting = asyncio.Lock()
         self._sessions = asyncio.Semaphore(_SESSIONS)
         self._forwards: bool | None = None
-        """Whether the server forwards streams to sockets; None while that is not known."""
+        """Whether the server forwards streams to sockets; None while that is unknown."""
 
     async def close(self) -> None:
         """Close the connection."""
@@ -51,7 +51,8 @@ class SshLink(Link):
 
         Raises:
             HostUnreachableError: The host does not answer.
-            HostRefusedError: Its key is not the known one, or it accepts none of ours.
+            HostRefusedError: Its host key is not the known one, or it accepts none of the user's
+                keys.
         """
         async with self._connecting:
             if self._connection is None or self._connection.is_closed():
@@ -88,14 +89,14 @@ class SshLink(Link):
 
     @contextlib.contextmanager
     def _translated(self) -> Generator[None]:
-        """Raise Seer's errors in place of asyncssh's and the system's."""
+        """Raise Seer's errors instead of those of asyncssh and the system."""
         try:
             yield
         except asyncssh.HostKeyNotVerifiable as error:
             raise HostRefusedError(
-                f"{self.name}: its host key is not the known one ({error}). If the host is new to "
-                f"you, log in once with `ssh {self.name}` and compare the fingerprint; if it is "
-                f"not, someone may be intercepting the connection"
+                f"{self.name}: the host key is not the known one ({error}). If the host is new to "
+                f"you, log in once with `ssh {self.name}` and compare the fingerprint. "
+                f"Otherwise someone may be intercepting the connection"
             ) from error
         except (asyncssh.KeyImportError, asyncssh.KeyEncryptionError) as error:
             raise HostRefusedError(
@@ -172,7 +173,7 @@ class SshLink(Link):
     async def dial(
         self, path: str, *, on_data: Callable[[bytes], None], on_end: Callable[[], None]
     ) -> Wire:
-        """Open a byte stream to a Unix socket of the host."""
+        """Open a byte stream to a Unix socket on the host."""
         connection = await self.connect()
         if self._forwards is not False and len(path) <= _PATH_LIMIT:
             try:
@@ -185,8 +186,10 @@ class SshLink(Link):
                 if connection.is_closed():
                     raise HostUnreachableError(f"{self.name}: {error}") from error
                 if error.code == _CONNECT_FAILED and self._forwards:
-                    raise FileNotFoundError(f"{self.name}: nothing listens on {path!r}") from None
-                # Forwarding may be forbidden, which servers do not report. The pump finds out.
+                    raise FileNotFoundError(
+                        f"{self.name}: nothing is listening on {path!r}"
+                    ) from None
+                # Servers do not report that forwarding is forbidden, so try the pump.
             except (asyncssh.Error, OSError) as error:
                 raise HostUnreachableError(f"{self.name}: {error}") from error
         wire = await self._dial_with_pump(connection, path, on_data, on_end)
@@ -219,14 +222,14 @@ class SshLink(Link):
             channel.abort()
             if connection.is_closed():
                 raise HostUnreachableError(f"{self.name}: the connection broke")
-            raise FileNotFoundError(f"{self.name}: nothing listens on {path!r}")
+            raise FileNotFoundError(f"{self.name}: nothing is listening on {path!r}")
         return _ChannelWire(channel)
 
 
 async def _feed(
     process: "asyncssh.SSHClientProcess[bytes]", stdin: bytes | AsyncIterable[bytes]
 ) -> None:
-    # A program may end before it has read its input. Its other streams say why.
+    # The program may end before it has read its input. Its output says why.
     with contextlib.suppress(OSError, asyncssh.Error):
         async for part in chunks(stdin):
             process.stdin.write(part)
@@ -235,7 +238,7 @@ async def _feed(
 
 
 class _Channel(Protocol):
-    """The part of asyncssh's channels that is used here."""
+    """The methods of asyncssh's channels that this module uses."""
 
     def write(self, data: bytes) -> None: ...
 
@@ -278,7 +281,7 @@ class _Stream(asyncssh.SSHUNIXSession[bytes]):
 
 
 class _Pumped(asyncssh.SSHClientSession[bytes]):
-    """A stream through the pump; its first byte says that the pump is connected."""
+    """A stream through the pump. Its first byte signals that the pump is connected."""
 
     def __init__(self, on_data: Callable[[bytes], None], on_end: Callable[[], None]) -> None:
         self._on_data = on_data

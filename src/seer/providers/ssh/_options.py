@@ -1,4 +1,4 @@
-"""Options of machines that are reached with SSH."""
+"""Options for machines that are reached with SSH."""
 
 import shlex
 from dataclasses import dataclass
@@ -11,37 +11,38 @@ PREFIX = "SEER_SSH_"
 
 @dataclass(frozen=True, kw_only=True)
 class SshOptions:
-    """Options of `provider="ssh"`. Missing ones come from variables such as `SEER_SSH_HOST`."""
+    """Options for `provider="ssh"`. Missing options come from variables such as `SEER_SSH_HOST`."""
 
     host: str = ""
-    """A host name, or an alias of the SSH configuration."""
+    """A host name, or an alias from the SSH configuration."""
     user: str = ""
     port: int = 0
-    """0 is the SSH configuration's, or 22."""
+    """0 means the SSH configuration's port, or 22."""
     config: str = ""
-    """The SSH configuration; empty is `~/.ssh/config`."""
+    """The SSH configuration file; empty means `~/.ssh/config`."""
     identity: str = ""
-    """A private key; empty is the SSH configuration's, the agent's, or the usual files."""
+    """A private key file; empty means the SSH configuration's keys, the agent's, or the usual
+    files."""
     known_hosts: str = ""
-    """Keys of known hosts; empty is the SSH configuration's. They are always checked."""
+    """A known-hosts file; empty means the SSH configuration's. Host keys are always checked."""
     root: str = ""
-    """The folder there that holds everything of Seer's; empty is `~/.seer`."""
+    """Seer's folder on the host; empty means `~/.seer`."""
     python: str = ""
-    """The interpreter there, 3.11 or newer; empty is the first that is found."""
+    """The Python interpreter on the host, 3.11 or newer; empty means the first one found."""
     launcher: str = ""
     """A command to start machines with, such as `srun --gres=gpu:1`."""
     share_gpus: bool = False
     """Whether a machine may get a GPU that is in use."""
     price_per_hour: float = 0.0
-    """US dollars, for listings and records; 0 for none."""
+    """US dollars per hour for a machine, for listings and records; 0 for none."""
     connect_timeout: float = 20.0
-    """Seconds that connecting and logging in may take."""
+    """The most seconds for connecting, and for logging in."""
     models: str = ""
-    """A folder there that holds models already: by name, or in the layout of the hub's cache."""
+    """A folder on the host that already has models: by name, or in the hub cache's layout."""
 
 
 def read_options(given: object) -> SshOptions:
-    """Options from the configuration, completed from the environment.
+    """Read a configuration's options, and complete them from the environment.
 
     Args:
         given: None, a mapping, or `SshOptions`.

@@ -34,11 +34,11 @@ class SshProvider(RemoteProvider):
 
     @property
     def hosts(self) -> tuple[RemoteHost, ...]:
-        """The hosts that were used so far."""
+        """The hosts used so far."""
         return tuple(self._hosts.values())
 
     async def aclose(self) -> None:
-        """Close the connections to all hosts; machines that are in use lose theirs."""
+        """Close the connections to all hosts, including those of machines in use."""
         for host in self._hosts.values():
             await host.link.close()
 
@@ -78,14 +78,14 @@ class SshProvider(RemoteProvider):
             place: SshOptions(**known_fields(SshOptions, fields)) for place, fields in known.items()
         }
         if self.unavailable() is None:
-            # The host that the environment names counts as known before its first use.
+            # A host that the environment names is known even before its first use.
             options = read_options(None)
             found[place_of(options)] = options
         return found
 
 
 def options_at(place: str) -> SshOptions:
-    """Options for a place that was not used yet, from its name alone."""
+    """Options for a place that has not been used yet, from its name alone."""
     user, _, rest = place.rpartition("@")
     host, _, port = rest.partition(":")
     return read_options({"host": host, "user": user, "port": int(port) if port.isdigit() else 0})

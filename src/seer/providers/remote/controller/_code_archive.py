@@ -1,7 +1,8 @@
 """The archive of Seer's own code that a remote host gets, named by a hash of its content.
 
-It holds what `operations.py` imports: jails, the local provider, the modules in `onhost`, and what
-prepares packages, models and repositories. Its few third-party modules are pure Python.
+It holds the modules that `operations.py` imports: jails, the local provider, the modules in
+`onhost`, and those that prepare packages, models and repositories. Its few third-party modules are
+pure Python.
 """
 
 import gzip
@@ -17,7 +18,8 @@ from seer.errors import ProviderError
 
 _PACKAGES = ("isolation", "providers", "environment")
 _ALONE = frozenset({"seer/environment/__init__.py"})
-"""Packages whose `__init__` imports more than a host has. There it is empty."""
+"""Packages whose `__init__` imports modules that a host does not have. The archive has an empty
+one."""
 _THIRD_PARTY = ("packaging", "dotenv")
 _ON_HOST = Path(__file__).parents[1] / "onhost"
 _LEAN = ("frames.py", "launcher_bridge.py", "pump.py", "session_server.py")
@@ -26,7 +28,7 @@ _LEAN = ("frames.py", "launcher_bridge.py", "pump.py", "session_server.py")
 
 @cache
 def code_archive() -> tuple[str, bytes]:
-    """The archive's name and its gzipped tar."""
+    """The archive's name, and the archive as a gzipped tar."""
     files = _files()
     total = hashlib.sha256()
     packed = io.BytesIO()

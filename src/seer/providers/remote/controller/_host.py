@@ -55,11 +55,11 @@ _PLAIN = frozenset(
         "SecretMissingError",
     }
 )
-"""Errors of a host that are raised here with the same class. Each takes only a message."""
+"""Errors of a host that are raised here with the same class. Each class takes only a message."""
 
 
 class RemoteHost(Host):
-    """A host that can be reached through a link."""
+    """A host that is reached through a link."""
 
     def __init__(
         self,
@@ -78,16 +78,16 @@ class RemoteHost(Host):
         """Describe the host. Nothing is sent before the first request.
 
         Args:
-            link: The connection to it.
+            link: The connection to the host.
             provider: The provider's name.
             place: The part after the `@` in the ids of its machines.
             root: Seer's folder on the host; empty for `~/.seer`.
-            python: The interpreter to use; empty to look for one.
+            python: The interpreter to use; empty to search for one.
             price: US dollars per second.
             share_gpus: Whether a machine may get a GPU that is in use.
-            launcher: A command of the host that machines are started with.
-            environment: Variables for what prepares packages and models there.
-            devices: The GPUs of its machines, if something else allocates them.
+            launcher: A command on the host that starts machines.
+            environment: Variables for preparing packages and models on the host.
+            devices: The GPUs of its machines, if an external scheduler allocates them.
         """
         self.link = link
         self.provider = provider
@@ -109,8 +109,8 @@ class RemoteHost(Host):
         """Start a machine and hold its lease. Waits up to `start_timeout` for a GPU.
 
         Raises:
-            ProviderError: It could not be started; nothing is left running.
-            IsolationError: The boundary could not be set up there.
+            ProviderError: The machine could not be started; nothing is left running.
+            IsolationError: The jail could not be set up on the host.
         """
         request = {
             "spec": write_spec(dataclasses.replace(spec, share_gpus=self._share_gpus)),
@@ -143,7 +143,7 @@ class RemoteHost(Host):
                 await asyncio.sleep(min(_LOOK_AGAIN, left))
 
     async def find(self, machine_id: str) -> RemoteMachine:
-        """Adopt a machine of this host, by its id there.
+        """Adopt a machine of this host, by its id on the host.
 
         Raises:
             SandboxNotFoundError: It is not running; the message says how it ended, if known.
@@ -177,18 +177,18 @@ class RemoteHost(Host):
         )
 
     async def how_it_ended(self, machine_id: str) -> str | None:
-        """The reason of a machine's end, by its id there; None when nothing is known."""
+        """Why a machine ended, by its id on the host; None if that is unknown."""
         return await self._ask("ended", machine_id)
 
     def explain_loss(self, error: SandboxLostError) -> SandboxLostError:
-        """The error for a lost machine. A host that knows more may return a better one."""
+        """The error for a lost machine. A subclass may return a more specific error."""
         return error
 
     def check_can_detach(self) -> None:
         """Refuse if machines of this host cannot outlive their controller.
 
         Raises:
-            SandboxStateError: They always end with this process.
+            SandboxStateError: Its machines always end with this process.
         """
 
     def check_can_pause(self) -> None:
@@ -199,10 +199,10 @@ class RemoteHost(Host):
         """
 
     async def machine_ended(self) -> None:
-        """A machine was terminated. A host that was rented for it can be given back."""
+        """Called after a machine was terminated. A rented host can then be released."""
 
     def record_end_of(self, machine: RemoteMachine) -> None:
-        """Record on this computer how a machine ends. Its host may be gone by then."""
+        """Record on this computer how a machine ends, because its host may be gone by then."""
         task = asyncio.create_task(_record_end(machine))
         _recording[task] = machine.id
         task.add_done_callback(_recording.pop)
@@ -220,12 +220,12 @@ class RemoteHost(Host):
         *,
         on_message: Callable[[Mapping[str, Any]], None],
     ) -> Mapping[str, Any]:
-        """Run the `main` of a module of this package there."""
+        """Run the `main` of a module of this package on the host."""
         whole = {"environment": self._environment, "request": request}
         return await self._ask("run", module, request=whole, on_message=on_message)
 
     async def push(self, folder: Path) -> Path:
-        """Copy a folder to the host, unless the same content is there already."""
+        """Copy a folder to the host, unless its content is already there."""
         name = await asyncio.to_thread(digest, folder)
         found = await self._ask("has", name)
         if found is None:
@@ -233,7 +233,7 @@ class RemoteHost(Host):
         return Path(found)
 
     async def release(self) -> None:
-        """Release the host. A host that is not rented needs nothing."""
+        """Release the host. This does nothing if the host is not rented."""
 
     # --- requests -----------------------------------------------------------------------------
 
@@ -312,8 +312,8 @@ class RemoteHost(Host):
             parts = last.split("\t")
             if len(parts) != 4:
                 raise ProviderError(
-                    f"{self.name}: the first contact ended with {last!r} and not with its answer; "
-                    f"the login shell there must print nothing for programs"
+                    f"{self.name}: the first contact ended with {last!r} instead of its answer; "
+                    f"the login shell there must not print anything in non-interactive sessions"
                 )
             python, version, has, root = parts
             if has == "1":
@@ -324,20 +324,21 @@ class RemoteHost(Host):
 
 _RECORD_TIME = 10.0
 _recording: dict[asyncio.Task[None], str] = {}
-"""The tasks that record the ends of machines that this process started or found, with their ids."""
-# The tasks of a parent never end in its fork, and belong to the parent's event loop.
+"""The tasks that record how this process's machines end, with the machines' ids."""
+# In a fork, the parent's tasks never end, because they belong to the parent's event loop.
 os.register_at_fork(after_in_child=_recording.clear)
 
 
 def _recording_of(suffix: str) -> list[asyncio.Task[None]]:
-    """The tasks of the machines whose ids end with `suffix`: one machine's, or those of a place."""
+    """The tasks of the machines whose ids end with `suffix`: one machine, or all at a place."""
     return [task for task, machine_id in _recording.items() if machine_id.endswith(suffix)]
 
 
 async def recorded_end(machine_id: str) -> str | None:
-    """How a machine that is gone ended, from this computer's records; None if they do not say.
+    """How a lost machine ended, from this computer's records; None if they do not have it.
 
-    The task that records the end runs beside the call that learns of it first, so wait for it.
+    The task that records the end runs concurrently with the call that first notices it, so this
+    waits for the task.
     """
     if recording := _recording_of(machine_id):
         await asyncio.wait(recording, timeout=_RECORD_TIME)

@@ -1,4 +1,4 @@
-"""A file of hosts that were used, by which a later process finds the machines on them."""
+"""A file of the hosts that were used, so that a later process can find the machines on them."""
 
 import contextlib
 import json
@@ -10,7 +10,7 @@ from seer._places import state_dir
 
 
 def remember(provider: str, place: str, options: Mapping[str, object]) -> None:
-    """Record that machines of this provider may run at a place, and how to reach it. No secrets."""
+    """Record that a provider may have machines at a place, and how to reach it, without secrets."""
     folder = state_dir() / "remote"
     folder.mkdir(mode=0o700, exist_ok=True)
     path = folder / f"{provider}.json"
@@ -23,7 +23,7 @@ def remember(provider: str, place: str, options: Mapping[str, object]) -> None:
 
 
 def recall(provider: str) -> dict[str, dict[str, Any]]:
-    """The places, each with the options to reach it."""
+    """The known places, each with the options for reaching it."""
     from pydantic import TypeAdapter
 
     with contextlib.suppress(OSError, ValueError):

@@ -1,8 +1,8 @@
 """A link: what a provider must be able to do with a remote host.
 
-A link holds the provider's credentials and encrypts, and the layers above need not know how. It may
-break at any time. `RemoteSession` keeps what must survive that. Every method connects first if
-there is no connection.
+A link holds the provider's credentials and encrypts the connection, so that higher layers need not
+know about either. It may break at any time. `RemoteSession` keeps the state that must survive that.
+Every method connects first if there is no connection.
 """
 
 from abc import ABC, abstractmethod
@@ -20,7 +20,7 @@ class Ran:
 
 
 class Wire(ABC):
-    """An open byte stream to a socket of the host. It may end at any time, silently."""
+    """An open byte stream to a socket on the host. It may end silently at any time."""
 
     @abstractmethod
     def write(self, data: bytes) -> None:
@@ -35,10 +35,11 @@ class Link(ABC):
     """The connection to one host."""
 
     name: str
-    """What people call the host, for messages."""
+    """The host's name, for messages."""
     pump: tuple[str, ...] = ()
-    """A program of the host that, given a socket's path, connects it with its standard input and
-    output; it prints an empty line first. Known once the code archive is there."""
+    """The command of a program on the host. Given a socket's path, it prints an empty line and then
+    connects its standard input and output to the socket. It is set once the host has the code
+    archive."""
 
     @abstractmethod
     async def run(
@@ -51,9 +52,10 @@ class Link(ABC):
         """Run a program on the host to its end. Cancelling ends the program, or at least its input.
 
         Args:
-            argv: The program and its arguments. Other users may see them, so they hold no secrets.
-            stdin: What it reads.
-            on_stdout: Called with its output as it arrives; `Ran.stdout` is then empty.
+            argv: The program and its arguments. Other users may see them, so they must not contain
+                secrets.
+            stdin: The program's standard input.
+            on_stdout: Called with the program's output as it arrives; `Ran.stdout` is then empty.
 
         Raises:
             HostUnreachableError: There is no connection to the host, or it broke.
@@ -64,16 +66,16 @@ class Link(ABC):
     async def dial(
         self, path: str, *, on_data: Callable[[bytes], None], on_end: Callable[[], None]
     ) -> Wire:
-        """Open a byte stream to a Unix socket of the host.
+        """Open a byte stream to a Unix socket on the host.
 
         Args:
             path: The socket.
-            on_data: Called on the event loop with the data that arrives.
+            on_data: Called on the event loop with arriving data.
             on_end: Called once when the stream has ended, for any reason.
 
         Raises:
             HostUnreachableError: There is no connection to the host.
-            FileNotFoundError: Nothing listens there.
+            FileNotFoundError: Nothing is listening there.
         """
 
     @abstractmethod

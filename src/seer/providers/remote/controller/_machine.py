@@ -1,4 +1,4 @@
-"""A machine on a remote host: its keeper and steward are reached through a session's streams."""
+"""A machine on a remote host. A session's streams lead to its keeper and steward."""
 
 import asyncio
 import contextlib
@@ -40,7 +40,7 @@ class RemoteRoute(Route):
         )
 
     def explain(self, error: SandboxLostError) -> SandboxLostError:
-        """The error, with what the host knows about the loss."""
+        """The error, with the host's details about the loss."""
         return self._host.explain_loss(error)
 
     async def why_ended(self) -> str | None:
@@ -90,15 +90,15 @@ class RemoteMachine(SupervisedMachine):
         """Connect to a machine through its session server.
 
         Args:
-            host: Where it runs.
-            record: What it is.
+            host: The machine's host.
+            record: The machine's record.
             session_socket: The session server's socket.
-            hold: Whether to take over the machine; a new machine is held already.
+            hold: Whether to take over the machine. A new machine is already held.
             gates: Sockets of this host that programs in the machine can reach, by name.
 
         Raises:
             HostUnreachableError: The connection broke.
-            SandboxLostError: It has ended.
+            SandboxLostError: The machine has ended.
         """
         session = RemoteSession(host.link, session_socket, lease=record.lease, gates=gates or {})
         await session.start()
@@ -116,11 +116,11 @@ class RemoteMachine(SupervisedMachine):
 
     @property
     def cuts(self) -> int:
-        """How often the connection broke and was made again."""
+        """How often the connection broke and was replaced."""
         return self._session.cuts
 
     def about(self) -> dict[str, Any]:
-        """See `Machine.about`; also where it is, and its price in US dollars per second."""
+        """See `Machine.about`. Also has the host and the price in US dollars per second."""
         return {**super().about(), "host": self._host.name, "price": self._host.price}
 
     async def detach(self) -> None:
@@ -129,7 +129,7 @@ class RemoteMachine(SupervisedMachine):
         await super().detach()
 
     async def pause(self) -> None:
-        """Stop everything in the machine and keep its memory, if its host supports that."""
+        """Stop every process in the machine and keep its memory, if its host supports that."""
         self._host.check_can_pause()
         await super().pause()
 

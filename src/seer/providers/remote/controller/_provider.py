@@ -1,7 +1,7 @@
 """Start, find and list machines in terms of hosts: the base of every remote provider.
 
-A provider says which host a new machine gets (`_acquire`), where one of a known id is (`_host_at`)
-and which hosts there are (`_places`).
+A provider chooses the host of a new machine (`_acquire`), finds the host of an existing machine
+(`_host_at`) and lists its hosts (`_places`).
 """
 
 import asyncio
@@ -25,7 +25,7 @@ class RemoteProvider(Provider):
 
     @abstractmethod
     async def _acquire(self, spec: MachineSpec) -> RemoteHost:
-        """The host for such a machine, rented if necessary.
+        """The host for a machine of this spec, rented if necessary.
 
         Raises:
             ProviderError: No host is available.
@@ -50,7 +50,7 @@ class RemoteProvider(Provider):
             raise CredentialsError(reason)
 
     async def host(self, spec: MachineSpec) -> Host | None:
-        """The host on which such a machine will run."""
+        """The host on which a machine of this spec will run."""
         return await self._acquire(spec)
 
     async def start(self, spec: MachineSpec) -> Machine:
@@ -71,7 +71,7 @@ class RemoteProvider(Provider):
         return machine
 
     async def find(self, machine_id: str) -> Machine:
-        """Adopt a running machine, also one of another process."""
+        """Adopt a running machine, even one of another process."""
         matched = _ID.fullmatch(machine_id)
         host = await self._host_at(matched[2]) if matched is not None else None
         if matched is None or host is None:
@@ -82,7 +82,7 @@ class RemoteProvider(Provider):
         return await host.find(matched[1])
 
     async def list(self) -> list[MachineStatus]:
-        """All machines of this user that are running."""
+        """All running machines of this user."""
         found = await asyncio.gather(*map(self._list_at, await self._places()))
         # A host with two names would otherwise list everything twice.
         once = {status.id.partition("@")[0]: status for each in reversed(found) for status in each}

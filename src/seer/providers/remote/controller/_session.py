@@ -1,8 +1,8 @@
 """The controller's end of a session: streams to a machine that survive broken connections.
 
-A session has one wire at a time. When the wire breaks, or stays silent for several beats, the
-session connects again; until then, written data waits. The streams end only if that fails for
-`lease` seconds, or if the session server no longer knows the session.
+A session has one wire at a time. If the wire breaks, or stays silent for several heartbeats, the
+session connects again; meanwhile, written data waits. The streams end only if reconnecting fails
+for `lease` seconds, or if the session server no longer knows the session.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 _BEATS = 4
 _ATTEMPT = 10.0
-"""Seconds that one attempt at a new wire may take."""
+"""Seconds for one attempt to open a wire."""
 _FIRST_PAUSES = (0.1, 0.5)
 _BRIEF = 0.5
 """The fewest seconds for the last attempt before the lease expires."""
@@ -43,12 +43,12 @@ class RemoteSession:
     def __init__(
         self, link: Link, path: str, *, lease: float, gates: Mapping[str, Path] | None = None
     ) -> None:
-        """Describe it; `start` makes the first wire.
+        """Describe the session; `start` opens the first wire.
 
         Args:
             link: The connection to the host.
             path: The session server's socket on the host.
-            lease: Seconds for which session server and controller wait for each other.
+            lease: Seconds that the session server and the controller wait for each other.
             gates: Sockets of this host that streams from the machine may lead to, by name.
         """
         self._link = link
@@ -69,19 +69,19 @@ class RemoteSession:
         self.over: SandboxLostError | None = None
         """Why the streams have ended; None while they are open."""
         self.failure: SandboxLostError | None = None
-        """Why the streams have ended, unless this side closed the session; else None."""
+        """Why the session failed; None while it is open, or if this side closed it."""
         self.unreachable = False
-        """Whether it is over because the host did not answer for a whole lease."""
+        """Whether the session ended because the host did not answer for a whole lease."""
         self.cuts = 0
         """How often a new wire replaced a broken one."""
 
     @property
     def connected(self) -> bool:
-        """Whether there is a wire now."""
+        """Whether a wire is open now."""
         return self._wire is not None
 
     async def start(self) -> None:
-        """Make the first wire.
+        """Open the first wire.
 
         Raises:
             HostUnreachableError: The host cannot be reached.
@@ -94,7 +94,7 @@ class RemoteSession:
             except FileNotFoundError:
                 raise SandboxLostError("the machine has ended already") from None
             except HostUnreachableError:
-                # It just answered, so try again.
+                # The host has just answered another request, so try again.
                 await asyncio.sleep(pause)
         else:
             await self._connect(new=True)
@@ -107,7 +107,7 @@ class RemoteSession:
 
         Args:
             target: `steward` or `keeper`.
-            made: Makes the protocol that feeds the reader.
+            made: Creates the protocol that feeds the reader.
 
         Raises:
             SandboxLostError: The session is over.
@@ -167,7 +167,7 @@ class RemoteSession:
         """Connect, and resume where the last wire broke.
 
         Raises:
-            HostUnreachableError: It failed, but may work later.
+            HostUnreachableError: The attempt failed, but a later attempt may succeed.
             FileNotFoundError: The session server is gone.
             SandboxLostError: The session server no longer knows this session.
         """
@@ -192,7 +192,7 @@ class RemoteSession:
         if not known:
             attempt.close()
             raise SandboxLostError(
-                "the machine's host no longer waits for this controller, because the connection "
+                "the machine's host has dropped this controller's session, because the connection "
                 "was down for longer than the lease"
             )
         self._hang_up()
@@ -253,7 +253,7 @@ class RemoteSession:
                     ) from None
                 logger.debug("%s: %s", self._link.name, error)
             except FileNotFoundError:
-                # Tried twice: a link that is about to break may report the same.
+                # Try twice, because a link that is about to break may also cause this error.
                 if gone:
                     raise SandboxLostError(
                         "the process that serves the machine's connections is gone"
@@ -280,7 +280,7 @@ class RemoteSession:
         self._streams.pop(number, None)
 
     def handle_frame(self, kind: int, number: int, payload: bytes) -> None:
-        """Act on a frame from the wire."""
+        """Handle a frame from the wire."""
         self._heard_at = _now()
         if kind == frames.ACK:
             self._reliable.acknowledged(payload)
@@ -292,11 +292,11 @@ class RemoteSession:
             return
         stream = self._streams.get(number)
         if stream is not None:
-            # Frames for a stream that this side has closed may still arrive.
+            # Frames may still arrive for a stream that this side has closed.
             stream.take(kind, payload)
 
     def ended(self, attempt: "_Attempt") -> None:
-        """A wire has ended; if it is the one in use, it must be replaced."""
+        """Handle the end of a wire. If it is the current wire, replace it."""
         if attempt is self._attempt:
             self._cut.set()
 
@@ -308,7 +308,7 @@ class RemoteSession:
 
 
 class _Attempt:
-    """One wire: first the attempt to attach, then a source of frames."""
+    """One wire, which first attaches to the session and then delivers frames."""
 
     def __init__(self, session: RemoteSession) -> None:
         self._session = session
@@ -338,7 +338,7 @@ class _Attempt:
             self.on_end()
 
     def deliver(self) -> None:
-        """Pass frames to the session from now on, beginning with those that have arrived."""
+        """Pass frames to the session from now on, starting with those that have arrived."""
         held, self._held = self._held or [], None
         for kind, number, payload in held:
             self._session.handle_frame(kind, number, payload)
@@ -348,7 +348,7 @@ class _Attempt:
         if self._closed:
             return
         if not self.answer.done():
-            self.answer.set_exception(HostUnreachableError("the connection broke at its start"))
+            self.answer.set_exception(HostUnreachableError("the connection broke while it opened"))
         self._session.ended(self)
 
     def close(self) -> None:
@@ -370,7 +370,7 @@ Post = Callable[[int, int, bytes], None]
 
 
 class StreamTransport(asyncio.Transport):
-    """The controller's end of a stream. It does not know whether there is a wire now."""
+    """The controller's end of a stream, whether a wire is open or not."""
 
     def __init__(self, number: int, post: Post, forget: Callable[[int], None]) -> None:
         super().__init__()
@@ -390,7 +390,7 @@ class StreamTransport(asyncio.Transport):
     # --- what arrives -------------------------------------------------------------------------
 
     def take(self, kind: int, payload: bytes) -> None:
-        """Act on a frame of this stream."""
+        """Handle a frame of this stream."""
         if kind == frames.DATA:
             self._owed += len(payload)
             if not self._lost and not self._closing:
@@ -415,7 +415,7 @@ class StreamTransport(asyncio.Transport):
             self._owed = 0
 
     def lose(self, error: Exception | None) -> None:
-        """The stream is over, in both directions."""
+        """End the stream in both directions."""
         if self._lost:
             return
         self._lost = self._closing = True
@@ -431,7 +431,7 @@ class StreamTransport(asyncio.Transport):
     # --- asyncio's side -----------------------------------------------------------------------
 
     def write(self, data: "bytes | bytearray | memoryview[Any]") -> None:
-        """Send `data`, now or when the other side has room."""
+        """Send `data`, now or when the other side grants credit."""
         if self._closing or self._ends:
             return
         self._waiting += data
@@ -460,7 +460,7 @@ class StreamTransport(asyncio.Transport):
             self._post(frames.END, self._number, b"")
 
     def write_eof(self) -> None:
-        """End this direction once all is sent."""
+        """End this direction once all data is sent."""
         if not self._closing:
             self._ends = True
             self._pump()
@@ -470,7 +470,7 @@ class StreamTransport(asyncio.Transport):
         return True
 
     def close(self) -> None:
-        """Close once all is sent."""
+        """Close once all data is sent."""
         if not self._closing:
             self._closing = True
             self._pump()

@@ -1,7 +1,7 @@
-# First contact with a host: find a Python for it, and see to its copy of Seer's code.
+# First contact with a host: find a Python on it, and check or install its copy of Seer's code.
 # Run as: sh -c "$(this file)" seer MODE ROOT ARCHIVE PYTHON
-# MODE look: say what is there. MODE unpack: the code archive comes on standard input, as a gzipped tar.
-# Says one line: PYTHON VERSION HAS_ARCHIVE ROOT, separated by tabs.
+# MODE look: report what the host has. MODE unpack: read the code archive, a gzipped tar, from standard input.
+# Prints one line: PYTHON VERSION HAS_ARCHIVE ROOT, separated by tabs.
 set -eu
 umask 077
 mode=$1 root=$2 archive=$3 wanted=$4
@@ -17,7 +17,7 @@ for candidate in ${wanted:+"$wanted"} "$root/python/bin/python3" python3 python3
     python=$found
     break
   fi
-  # A Python that was asked for by name is the one, or none.
+  # If a Python was requested by name, try no other.
   if [ -n "$wanted" ]; then break; fi
 done
 if [ -z "$python" ]; then
@@ -32,7 +32,7 @@ if [ "$mode" = unpack ] && [ $has = 0 ]; then
   draft=$(mktemp -d "$root/kits/.draft-XXXXXX")
   trap 'rm -rf "$draft"' EXIT
   tar -xzf - -C "$draft"
-  # Another process may have been faster; its copy is the same, and `mv` would move this one into it.
+  # Another process may have installed the same copy first. `mv` would then move this copy into it.
   [ -d "$root/kits/$archive" ] || mv "$draft" "$root/kits/$archive" 2>/dev/null || [ -d "$root/kits/$archive" ]
   has=1
 fi

@@ -1,8 +1,9 @@
-"""Numbered frames over a wire that may break, and the streams that are made of them.
+"""Numbered frames over a wire that may break. Streams consist of such frames.
 
-Both ends of a session use this module, which does no input or output. Each end counts the frames of
-streams, and keeps them until the other end acknowledges them. After a cut, both ends report how
-many frames they have received and send the rest again. So no frame is lost, repeated or reordered.
+Both ends of a session use this module, which does no input or output. Each end numbers the frames
+of streams, and keeps them until the other end acknowledges them. After the wire broke, both ends
+report how many frames they have received, and each sends the missing frames again. So no frame is
+lost, repeated or reordered.
 
     head: kind (1 byte), stream (4), length (4); then the payload
 
@@ -19,13 +20,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 OPEN, DATA, CREDIT, END, CLOSE, ACK, ATTACH, ATTACHED, BYE = range(1, 10)
-"""OPEN: payload is what to connect to. END: no more data will come this way. CLOSE: the stream is
-gone in both directions; a payload is an errno."""
+"""OPEN: the payload is the target to connect to. END: no more data follows in this direction.
+CLOSE: the stream has ended in both directions; a payload is an errno."""
 
 INCOMING = 1 << 31
-"""The streams that the host opens have numbers above this one."""
+"""Streams that the host opens have numbers above this one."""
 WINDOW = 1 << 20
-"""Bytes that a stream may be ahead of its reader."""
+"""The most bytes that a stream's writer may be ahead of its reader."""
 CHUNK = 64 * 1024
 """The most bytes in a frame of data, so that streams take turns."""
 FRAME_LIMIT = 1 << 20
@@ -54,7 +55,7 @@ def attach(token: bytes, *, received: int, new: bool, beat: float) -> bytes:
 
 
 def read_attach(payload: bytes) -> tuple[bytes, int, bool, float]:
-    """Token, frames received, whether the session is new, seconds between heartbeats."""
+    """The token, the count of received frames, whether the session is new, the heartbeat period."""
     try:
         token, received, new, beat = _ATTACH.unpack(payload)
     except struct.error as error:
@@ -68,7 +69,7 @@ def attached(*, known: bool, received: int) -> bytes:
 
 
 def read_attached(payload: bytes) -> tuple[bool, int]:
-    """Whether the session is known, and how many of our frames it had received."""
+    """Whether the session is known, and how many of this end's frames it has received."""
     try:
         known, received = _ATTACHED.unpack(payload)
     except struct.error as error:
@@ -96,7 +97,7 @@ class Splitter:
         self._rest = bytearray()
 
     def feed(self, data: bytes) -> Iterator[tuple[int, int, bytes]]:
-        """Frames that are complete with `data`.
+        """Add `data`, and yield the complete frames.
 
         Raises:
             FrameError: The data is not a frame.
@@ -120,7 +121,7 @@ class Splitter:
 
 
 class Reliable:
-    """One end of a session: frames that are not acknowledged yet, and the number received."""
+    """One end of a session: its unacknowledged frames, and the number of received frames."""
 
     def __init__(self) -> None:
         self._kept: deque[bytes] = deque()
@@ -131,13 +132,13 @@ class Reliable:
         self._untold_bytes = 0
 
     def number(self, kind: int, stream: int, payload: bytes = b"") -> bytes:
-        """A frame to send, which is kept until it is acknowledged."""
+        """Make a frame to send, and keep it until it is acknowledged."""
         made = _HEAD.pack(kind, stream, len(payload)) + payload
         self._kept.append(made)
         return made
 
     def took(self, payload: bytes) -> bool:
-        """Count a received frame. Returns True when it is time for an `ack`."""
+        """Count a received frame. Returns True if an `ack` is due."""
         self.received += 1
         self._untold_bytes += len(payload)
         return self.received - self._told >= _ACK_FRAMES or self._untold_bytes >= _ACK_BYTES
@@ -149,14 +150,14 @@ class Reliable:
         return frame(ACK, 0, _COUNT.pack(self.received))
 
     def acknowledged(self, payload: bytes) -> None:
-        """Drop the frames that the other end has."""
+        """Drop the frames that the other end has received."""
         try:
             self._forget(_COUNT.unpack(payload)[0])
         except struct.error as error:
             raise FrameError(str(error)) from None
 
     def resume(self, received: int) -> list[bytes]:
-        """The frames that the other end lacks after a cut."""
+        """The frames that the other end is missing after the wire broke."""
         self._forget(received)
         self._told = self.received
         return list(self._kept)

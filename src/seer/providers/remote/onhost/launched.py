@@ -2,8 +2,8 @@
 
 The first part runs on the host: it starts a `LauncherBridge` and finds the bridges that run. The
 second part runs on the node, as the program that the launcher starts. It starts the machine as on
-any host, with its state on the node's own disk, and carries connections to its session server
-until the machine ends.
+any host, with its state on the node's disk, and relays connections to its session server until the
+machine ends.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def launch_elsewhere(request: Mapping[str, Any], program: list[str]) -> dict[str
         program: The command line that runs an operation of `operations.py`.
 
     Raises:
-        ProviderError: The launcher did not start it.
+        ProviderError: The launcher did not start the machine.
     """
     folder = _folder() / secrets.token_hex(8)
     folder.mkdir(mode=0o700)
@@ -105,7 +105,7 @@ def _spawn_bridge(
 
 
 def _wait_for_answer(heard: int, bridge: subprocess.Popen[bytes]) -> dict[str, Any]:
-    """The bridge's answer. Stops the bridge if the process that asked goes away."""
+    """Wait for the bridge's answer. Stops the bridge if the requesting process disconnects."""
     poll = select.poll()
     poll.register(heard, select.POLLIN)
     poll.register(sys.stdout.fileno(), 0)
@@ -114,7 +114,7 @@ def _wait_for_answer(heard: int, bridge: subprocess.Popen[bytes]) -> dict[str, A
         for fd, _ in poll.poll():
             if fd != heard:
                 bridge.send_signal(signal.SIGTERM)
-                raise ProviderError("the controller that asked for this machine is gone")
+                raise ProviderError("the controller that requested this machine is gone")
             data = os.read(heard, 65536)
             if not data:
                 return cast("dict[str, Any]", json.loads(said or b'{"error": {"message": "?"}}'))
@@ -122,7 +122,7 @@ def _wait_for_answer(heard: int, bridge: subprocess.Popen[bytes]) -> dict[str, A
 
 
 def launched_machines() -> list[dict[str, Any]]:
-    """The answers of launched machines that still run. Removes what ended ones left."""
+    """The answers of running launched machines. Removes the folders of ended ones."""
     found: list[dict[str, Any]] = []
     for folder in _folder().iterdir():
         try:
@@ -137,7 +137,7 @@ def launched_machines() -> list[dict[str, Any]]:
 
 
 def launched_status(answer: Mapping[str, Any]) -> MachineStatus | None:
-    """The state of a launched machine, as listings have it; None if it is gone."""
+    """The status of a launched machine, for listings; None if the machine is gone."""
     request = wire.message(wire.REQUEST, op="status")
     token = secrets.token_bytes(frames.TOKEN_BYTES)
     try:
@@ -170,7 +170,7 @@ def _read_answer(peer: socket.socket) -> wire.Message | None:
 
 
 def serve_on_node(start_machine: StartMachine) -> None:
-    """Start the machine of the request, and carry connections to it until it ends."""
+    """Start the requested machine, and relay connections to it until it ends."""
     multiplexer = Multiplexer(os.dup(0), os.dup(1))
     os.dup2(os.open("/dev/null", os.O_RDWR), 1)
     first = multiplexer.receive()
@@ -187,7 +187,7 @@ def serve_on_node(start_machine: StartMachine) -> None:
 
 @contextlib.contextmanager
 def state_on_node(base: Path) -> Generator[Path]:
-    """A folder for the state of one machine, with a lock that is held while it is in use."""
+    """A folder for the state of one machine. Its lock is held while it is in use."""
     state = Path(tempfile.mkdtemp(prefix=_STATE, dir=base))
     lock = os.open(state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
@@ -199,9 +199,10 @@ def state_on_node(base: Path) -> Generator[Path]:
 
 
 def clean_node(base: Path) -> None:
-    """Remove what is left of jobs whose processes a scheduler killed all at once."""
+    """Remove the folders of jobs whose processes a scheduler killed all at once."""
     for state in base.glob(f"{_STATE}*"):
-        # A missing lock means that the folder is being made, and a held one that it is in use.
+        # If the lock file is missing, the folder is being created. If the lock is held, it is in
+        # use.
         locks = [state / "lock", *state.glob("seer/machines/*/lock")]
         with contextlib.ExitStack() as held, contextlib.suppress(OSError):
             if state.lstat().st_uid != os.geteuid():
@@ -233,7 +234,7 @@ class _Node:
 
     def _carry(self) -> None:
         self._multiplexer.run(lambda _: None, self._accept)
-        # The process that launched this is gone, so the machine must not stay.
+        # The launching process is gone, so the machine must end.
         asked = wire.message(wire.REQUEST, op="terminate", reason="its launcher is gone")
         with contextlib.suppress(OSError):
             self._keeper.sendall(asked)

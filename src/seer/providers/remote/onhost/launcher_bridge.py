@@ -1,18 +1,18 @@
 """Reaches a session server on a node where only a launcher such as `srun` can start programs.
 
-A launcher gives no more than the standard streams of the program that it starts. `LauncherBridge`
-runs the launcher on the host that controllers can reach; `launched.py` runs at its other end, on
-the node. Both ends use a `Multiplexer`, which carries many connections over one pair of pipes:
+A launcher offers only the standard streams of the program that it starts. `LauncherBridge` runs the
+launcher on the host that controllers can reach. `launched.py` runs at the other end, on the node.
+Both ends use a `Multiplexer`, which carries many connections over one pair of pipes:
 
     header: connection (4 bytes), length (4); then the bytes. A length of 0 ends the connection.
 
-Number 0 is not a connection. It carries the request, the answer, and the reason of the end.
+Number 0 is not a connection. It carries the request, the answer, and the reason for the end.
 
 `launched.py` starts the bridge with the arguments `LISTENER REQUEST ANSWER STATE COMMAND...`: three
 inherited descriptors (a listening socket, a file with the request, a pipe for the answer), the
-folder that records how machines ended, and the launcher's command line. The bridge lives as long
-as the launcher, and SIGTERM ends both. If the bridge is killed, the launcher's input ends, and
-with it the machine.
+folder that records how machines ended, and the launcher's command line. The bridge ends with the
+launcher, and SIGTERM ends both. If the bridge is killed, the launcher's input closes, and the
+machine ends.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ if TYPE_CHECKING:
 
     from seer.providers.agent.cleaning import record_end
 elif __name__.startswith("seer_remote."):
-    # The bridge runs from there. `launched.py` imports only the multiplexer.
+    # The bridge runs as part of `seer_remote`. `launched.py` imports only the multiplexer.
     from .cleaning import record_end
 
 _HEAD = struct.Struct(">II")
 _READ = 256 * 1024
 NOTE = 0
-"""The number of requests and answers."""
+"""The connection number for requests and answers."""
 _STDERR_KEPT = 4000
 
 
 class Multiplexer:
-    """One end. Every connection has a thread of its own, which reads from its socket."""
+    """One end of the pipes. Each connection has its own thread, which reads from its socket."""
 
     def __init__(self, reading: int, writing: int) -> None:
         self._reading = reading
@@ -54,14 +54,14 @@ class Multiplexer:
         self._wires: dict[int, socket.socket] = {}
 
     def send(self, wire: int, data: bytes) -> None:
-        """Send bytes of a connection. No bytes end it."""
+        """Send bytes of a connection. Empty `data` ends the connection."""
         with self._lock:
             view = memoryview(_HEAD.pack(wire, len(data)) + data)
             while view:
                 view = view[os.write(self._writing, view) :]
 
     def receive(self) -> tuple[int, bytes] | None:
-        """The next connection number and bytes; None once the pipe has ended."""
+        """The next connection number and its bytes; None at the end of the pipe."""
         head = self._exactly(_HEAD.size)
         if head is None:
             return None
@@ -80,7 +80,7 @@ class Multiplexer:
         return b"".join(parts)
 
     def add(self, wire: int, end: socket.socket) -> None:
-        """Carry a connection from now on."""
+        """Relay a connection from now on."""
         self._wires[wire] = end
         threading.Thread(target=self._carry, args=(wire, end), daemon=True).start()
 
@@ -92,10 +92,10 @@ class Multiplexer:
             self.send(wire, b"")
 
     def run(self, on_note: Callable[[bytes], None], accept: Callable[[int], None]) -> None:
-        """Deliver what arrives until the pipe ends.
+        """Deliver arriving bytes until the pipe ends.
 
         Args:
-            on_note: Called with what arrives under number 0.
+            on_note: Called with the bytes for number 0.
             accept: Called with the number of a new connection.
         """
         while (found := self.receive()) is not None:
@@ -118,7 +118,7 @@ class Multiplexer:
 
 
 class LauncherBridge:
-    """A launcher, and the connections through it."""
+    """A launcher and the connections through it."""
 
     def __init__(
         self, listener: int, request: int, answer: int, state: bytes, command: list[str]
@@ -145,7 +145,7 @@ class LauncherBridge:
         signal.signal(signal.SIGTERM, self._stop)
 
     def run(self) -> None:
-        """Carry connections until the launcher has ended, then report how it ended."""
+        """Relay connections until the launcher has ended, then report how it ended."""
         listening = threading.Thread(target=self._listen, daemon=True)
         hearing = threading.Thread(target=self._hear, daemon=True)
         hearing.start()
@@ -193,6 +193,6 @@ class LauncherBridge:
 
 
 def main() -> None:
-    """Carry connections until the launcher has ended."""
+    """Relay connections until the launcher has ended."""
     listener, request, answer, state, *command = sys.argv[1:]
     LauncherBridge(int(listener), int(request), int(answer), os.fsencode(state), command).run()

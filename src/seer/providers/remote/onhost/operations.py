@@ -3,8 +3,8 @@
     python -I -c "... main()" ROOT OPERATION [ARGUMENT]
 
 ROOT is Seer's folder on the host. The request is JSON on standard input. The answer is JSON lines
-on standard output, of which the last is `{"ok": ...}` or `{"error": ...}`. The machines that it
-starts outlive it: their keepers and session servers are separate processes.
+on standard output; the last line is `{"ok": ...}` or `{"error": ...}`. Machines outlive the
+operation that starts them, because their keepers and session servers are separate processes.
 """
 
 from __future__ import annotations
@@ -57,16 +57,16 @@ _SESSION_SERVER = "from seer_remote.session_server import main; main()"
 _EXTRA = "remote.json"
 _CODE = Path(__file__).parents[4]
 _RECORD_TIME = 10.0
-"""Seconds in which a reaper must have ended what its keeper left."""
+"""Seconds within which a reaper must clean up after its keeper."""
 _STORE_LIFE = 30 * 86400
 """Seconds after which an unused copy is removed."""
 
 
 def main() -> None:
-    """Do the operation that the command line names."""
+    """Perform the operation that the command line names."""
     root, operation, *arguments = sys.argv[1:]
     os.umask(0o022)
-    # Code archives that have not been used for long are removed.
+    # Mark the code archive as used. Unused archives are eventually removed.
     os.utime(_CODE)
     for variable, folder in (("XDG_STATE_HOME", "state"), ("XDG_CACHE_HOME", "cache")):
         os.environ[variable] = f"{root}/{folder}"
@@ -102,7 +102,7 @@ def _start() -> dict[str, object]:
         return launch_elsewhere(request, _own_command("launched"))
     lifeline = os.environ.get("SEER_LIFELINE")
     spec = replace(read_spec(request["spec"]), lifeline=int(lifeline) if lifeline else None)
-    # If something else allocates the GPUs, it has chosen already.
+    # An external scheduler may have chosen the GPUs already.
     given: list[int] | None = request.get("devices")
     if spec.gpu is not None and given is not None:
         spec = _allocated(spec, given)
@@ -110,13 +110,13 @@ def _start() -> dict[str, object]:
     try:
         _say({"ok": answer})
     except BrokenPipeError:
-        # The controller that asked for the machine is gone.
+        # The controller that requested the machine is gone.
         asyncio.run(_end(str(answer["id"])))
     os._exit(0)
 
 
 def _allocated(spec: MachineSpec, devices: Sequence[int]) -> MachineSpec:
-    """The spec with GPUs that Ray or a launcher has chosen, in the order in which it counts."""
+    """The spec with the GPUs that Ray or a launcher chose, numbered in that program's order."""
     order = os.environ.get("CUDA_DEVICE_ORDER")
     env = {**spec.env, "CUDA_DEVICE_ORDER": order} if order else spec.env
     return replace(spec, devices=tuple(devices), env=env)
@@ -128,7 +128,7 @@ def _own_command(operation: str) -> list[str]:
 
 
 def _launched() -> None:
-    """On a node, under a launcher, which has chosen the GPUs."""
+    """Start a machine on a node, under a launcher that has chosen the GPUs."""
 
     async def start_machine(request: Mapping[str, Any]) -> dict[str, object]:
         spec = read_spec(request["spec"])
@@ -191,7 +191,7 @@ def _answer(folder: Path, record: LocalRecord) -> dict[str, object]:
 def _listening(
     names: Sequence[str],
 ) -> Generator[tuple[dict[str, Path], dict[str, socket.socket]]]:
-    """Listening sockets for the gates that a machine may use. Its session server serves them."""
+    """Listening sockets for a machine's gates. The machine's session server serves them."""
     root = state_dir() / "gates"
     for left in root.glob("*") if names else ():
         _remove_unserved(left)
@@ -201,7 +201,7 @@ def _listening(
         gates: dict[str, socket.socket] = {}
         for name, path in paths.items():
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # Others cannot enter the folder; the jail sees only the socket.
+            # Other users cannot enter the folder. The jail sees only the socket.
             gates[name] = opened.enter_context(listen(path, 512, mode=0o666))
         yield paths, gates
 
@@ -265,17 +265,17 @@ def _list() -> list[dict[str, object]]:
 
 
 def _ended(machine_id: str) -> str | None:
-    """The reason of a machine's end; None if it still runs, or nothing is known.
+    """Why a machine ended; None if it is still running or the reason is unknown.
 
     After a keeper is killed, its reaper needs a moment to record that. If both were killed, this
-    cleans up in their place.
+    cleans up instead.
     """
     folder = machines_dir() / machine_id
     deadline = time.monotonic() + _RECORD_TIME
     while True:
         if folder.is_dir():
             remove_orphans(machine_id)
-        # Looked up first, because a folder is removed after the reason is recorded.
+        # Check the folder before the record, because it is removed after the reason is recorded.
         gone = not folder.is_dir()
         known = how_it_ended(machine_id)
         if known is not None:
@@ -301,13 +301,14 @@ def _store(name: str) -> str:
     """Unpack a tar from standard input into the store, under a hash of its content.
 
     Raises:
-        ProviderError: It could not be stored.
+        ProviderError: The folder could not be stored.
     """
     store = cache_dir() / "store"
     store.mkdir(mode=0o700, exist_ok=True)
     with TransientFolder("draft", inside=store) as draft:
         with tarfile.open(fileobj=sys.stdin.buffer, mode="r|*") as archive:
-            # Interpreters older than 3.11.4 have no filters. The archive is from the controller.
+            # Pythons before 3.11.4 have no filters. The archive can be trusted, because the
+            # controller sent it.
             archive.extraction_filter = getattr(tarfile, "tar_filter", None)
             archive.extractall(draft)
         draft.chmod(0o755)
@@ -332,7 +333,7 @@ def _prune(store: Path) -> None:
 
 
 def _run(module: str) -> object:
-    """Run the `main` of a module of the code archive with the request, and pass on its reports."""
+    """Run the `main` of a module of the code archive with the request, and forward its reports."""
     if not module.startswith("seer."):
         raise errors.ProviderError(f"{module!r} is not a module of the code archive")
     work = cast(

@@ -1,6 +1,6 @@
-"""Connects standard input and output with a Unix socket, where forwarding is forbidden.
+"""Connects standard input and output to a Unix socket, for hosts where forwarding is forbidden.
 
-Run on the host as `pump PATH`. When one side ends, the other is closed.
+It runs on the host as `pump PATH`. When one side ends, the other is closed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def main() -> None:
     inside = os.open(folder, os.O_PATH | os.O_CLOEXEC)
     peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        # Through the folder's descriptor, because a socket's address is at most 107 bytes.
+        # Use the folder's descriptor, because a socket's address may have at most 107 bytes.
         peer.connect(f"/proc/self/fd/{inside}/{name}")
     except OSError as error:
         sys.stderr.write(f"{error}\n")

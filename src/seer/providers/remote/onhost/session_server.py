@@ -1,14 +1,14 @@
 """Keeps a controller's streams to one machine open while the network is down. Runs on the host.
 
 A stream leads to the machine's steward or keeper. A controller connects to `porter.sock`; that
-connection is a wire, and the streams that it carries belong to a session. A session survives its
-wire by `lease` seconds. After that the server closes the session's streams, and this is how keeper
-and steward notice that the controller is gone. The server ends with the machine. The socket keeps
-the name `porter.sock`, because controllers of other versions connect to it.
+connection is a wire, and the streams that it carries belong to a session. A session outlives its
+wire by `lease` seconds. Then the server closes the session's streams, which tells the keeper and
+the steward that the controller is gone. The server ends with the machine. The socket must keep the
+name `porter.sock`, because controllers of other versions connect to it.
 
 `operations.py` starts it with the arguments `LISTENER CONTROL LEASE_MS FOLDER [NAME=FD ...]`.
 CONTROL is the connection that holds the machine from its start, or -1. The first session takes it
-over; if no session comes, the server closes it. NAME=FD are listening sockets of gates. When a
+over. If no session comes, the server closes it. NAME=FD are listening sockets of gates. When a
 program in the machine connects to one of them, the connection becomes a stream to the controller.
 """
 
@@ -25,12 +25,12 @@ from . import frames
 from .frames import Reliable, Splitter
 
 _FIRST_ATTACH = 15.0
-"""Seconds in which the controller that started a machine must connect."""
+"""Seconds within which the controller that started a machine must connect."""
 _READ = 256 * 1024
 _FLUSH_SECONDS = 5.0
 _LINGER = 5.0
 _BEATS = 4
-"""Heartbeats that may be missed before a wire counts as broken."""
+"""The number of missed heartbeats after which a wire counts as broken."""
 _TARGETS = {b"keeper": b"keeper.sock", b"steward": b"steward.sock", b"watch": b"keeper.sock"}
 """`watch` connects to the keeper without taking over the connection that holds a new machine."""
 _MOST_SESSIONS = 64
@@ -57,7 +57,7 @@ class _Stream:
         self.may_send = frames.WINDOW
         self.waiting = bytearray()
         self.owed = 0
-        """Bytes written to the socket for which no credit was sent yet."""
+        """Bytes written to the socket for which no credit has been sent."""
         self.read_ended = False
         self.write_ends = False
         self.closes_at: float | None = None
@@ -94,7 +94,7 @@ class _Wire:
 
 
 class SessionServer:
-    """The event loop, and all sessions, wires and streams."""
+    """The event loop with all sessions, wires and streams."""
 
     def __init__(
         self, listener: int, control: int, lease: float, folder: bytes, gates: dict[int, str]
@@ -123,7 +123,7 @@ class SessionServer:
         self._ended_at: float | None = None
 
     def run(self) -> None:
-        """Serve until the machine has ended and its last data are sent."""
+        """Serve until the machine has ended and its last data is sent."""
         tick = 0.0
         while not self._is_over():
             for fd, events in self._epoll.poll(0.25):
@@ -150,7 +150,7 @@ class SessionServer:
         return not (unsent or unread) or time.monotonic() > self._ended_at + _FLUSH_SECONDS
 
     def _check_timeouts(self, now: float) -> None:
-        """Send heartbeats, and close what has timed out."""
+        """Send heartbeats, and close everything that has timed out."""
         if self._control is not None and now > self._started_at + min(self._lease, _FIRST_ATTACH):
             self._control.close()
             self._control = None
@@ -181,10 +181,11 @@ class SessionServer:
 
     def _connect(self, name: bytes) -> socket.socket:
         connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        # Not blocking: if the queue is full, the controller gets an error; this loop never waits.
+        # Non-blocking: if the queue is full, the controller gets an error, and this loop never
+        # waits.
         connected.setblocking(False)
         try:
-            # Through the folder's descriptor, because a socket's address is at most 107 bytes.
+            # Use the folder's descriptor, because a socket's address may have at most 107 bytes.
             connected.connect(b"/proc/self/fd/%d/%s" % (self._folder, name))
         except BaseException:
             connected.close()
@@ -192,7 +193,7 @@ class SessionServer:
         return connected
 
     def _watch_fd(self, fd: int, events: int) -> None:
-        """Watch for these events, with as few system calls as possible."""
+        """Watch a descriptor for these events, with as few system calls as possible."""
         known = self._watched.get(fd)
         if known is None:
             self._epoll.register(fd, events)
@@ -272,7 +273,7 @@ class SessionServer:
             self._post(wire, frames.attached(known=False, received=0))
             return
         if session.wire is not None:
-            # The controller connects again only when the old wire is dead.
+            # The controller reconnects only after the old wire has broken.
             self._cut(session.wire)
         lacking = session.reliable.resume(received)
         session.wire, wire.session = wire, session
@@ -315,7 +316,9 @@ class SessionServer:
 
     def _open(self, session: _Session, number: int, target: bytes) -> None:
         if number in session.streams or len(self._streams) >= _MOST_STREAMS:
-            raise frames.FrameError(f"stream {number} is open, or there are too many")
+            raise frames.FrameError(
+                f"stream {number} is already open, or there are too many streams"
+            )
         try:
             if target == b"keeper" and self._control is not None:
                 connected, self._control = self._control, None
@@ -355,7 +358,7 @@ class SessionServer:
     ) -> None:
         if kind == frames.DATA:
             if len(stream.waiting) + len(payload) > 2 * frames.WINDOW:
-                raise frames.FrameError("more data than there was credit for")
+                raise frames.FrameError("the data exceeds its credit")
             stream.waiting += payload
             self._write(session, stream)
         elif kind == frames.CREDIT:
@@ -380,7 +383,8 @@ class SessionServer:
             return
         if stream.read_ended or stream.may_send <= 0:
             if events & (select.EPOLLHUP | select.EPOLLERR) and not stream.may_send > 0:
-                # The other side is gone, but its data wait for credit. Watch it again after that.
+                # The other side is gone, but its data is waiting for credit. Watch it again once
+                # there is credit.
                 self._unwatch(stream.fd)
             elif events & (select.EPOLLHUP | select.EPOLLERR):
                 self._close(session, stream, errno.EPIPE)
