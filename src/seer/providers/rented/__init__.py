@@ -8,7 +8,7 @@ only:
 
 Modules with an underscore run in the controller:
 
-    _rental.py         the operations on a rented machine that a provider must supply; the reasons for
+    _rental.py         what a provider must implement for a rented machine; the reasons for
                        its end; waiting for capacity
     _host.py           a rented machine as a host: its monitor's program and settings, heartbeats,
                        the machine on it, its release
