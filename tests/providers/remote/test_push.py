@@ -65,5 +65,5 @@ class _ChattyLink(Link):
 
 async def test_a_login_shell_that_prints_something_is_named() -> None:
     host = RemoteHost(_ChattyLink(), provider="ssh", place="chatty")
-    with pytest.raises(ProviderError, match="ended with 'Good-bye!'.* must print nothing"):
+    with pytest.raises(ProviderError, match="ended with 'Good-bye!'.* must not print anything"):
         await host.machines()
