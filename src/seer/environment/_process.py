@@ -42,7 +42,7 @@ async def run_program(
         stdin: Written to the program's standard input. The input then stays open until the program
             ends, so that the program notices when this process dies.
         pass_fds: Descriptors that the program inherits.
-        on_stdout: Called with each line as it comes.
+        on_stdout: Called with each line as it arrives.
         on_stderr: The same for standard error.
     """
     process = await asyncio.create_subprocess_exec(

@@ -179,7 +179,7 @@ class Sandbox:
         await run_all(f"sandbox {name}", self._ending_steps())
 
     def _ending_steps(self) -> Iterator[EndStep]:
-        """The steps of the end, in this order. Each step forgets what it has ended."""
+        """The steps that end the sandbox, in order. Each step forgets the object that it ended."""
         if self.paused:
             # A paused machine does not answer, so it ends first and no other step waits for it.
             yield self._end_machine
@@ -190,7 +190,7 @@ class Sandbox:
             yield self._end_machine
 
     def _content_steps(self) -> Iterator[EndStep]:
-        """The steps that come before the end of the machine itself."""
+        """The steps that precede the end of the machine."""
         return iter(())
 
     async def _end_machine(self) -> None:
@@ -225,7 +225,7 @@ class Sandbox:
         Raises:
             PauseUnsupportedError: The provider cannot pause a sandbox; the message says what to do
                 instead.
-            SandboxStateError: The sandbox does not run.
+            SandboxStateError: The sandbox is not running.
         """
         run_sync(self.apause())
 
@@ -235,7 +235,7 @@ class Sandbox:
         await self.machine.pause()
 
     def resume(self) -> None:
-        """Continue a paused sandbox. Harmless on a sandbox that runs."""
+        """Continue a paused sandbox. Harmless on a running sandbox."""
         run_sync(self.aresume())
 
     @from_any_loop
@@ -288,7 +288,7 @@ class Sandbox:
         return self if self._started is not None else self.start()
 
     def __exit__(self, *_: object) -> None:
-        """Terminate the sandbox, unless it was detached or belongs to the process before a fork."""
+        """Terminate the sandbox, unless it was detached or belongs to a parent process."""
         if not self._is_detached and self._process == os.getpid():
             self.terminate()
 
@@ -297,7 +297,7 @@ class Sandbox:
         return self if self._started is not None else await self.astart()
 
     async def __aexit__(self, *_: object) -> None:
-        """Terminate the sandbox, unless it was detached or belongs to the process before a fork."""
+        """Terminate the sandbox, unless it was detached or belongs to a parent process."""
         if not self._is_detached and self._process == os.getpid():
             await self.aterminate()
 
@@ -321,7 +321,7 @@ class Sandbox:
         """The sandbox's machine.
 
         Raises:
-            SandboxStateError: The sandbox does not run.
+            SandboxStateError: The sandbox is not running.
         """
         return self._running.machine
 
@@ -385,7 +385,7 @@ class Sandbox:
             CommandFailedError: The exit status is not zero, and `check` is true.
             CommandTimeoutError: The timeout passed; holds the partial output.
             SandboxLostError: The sandbox ended while the command ran.
-            UserUnsupportedError: The sandbox has one user only.
+            UserUnsupportedError: The sandbox has only one user.
         """
         return run_sync(
             self.aexec(
@@ -514,7 +514,7 @@ class Sandbox:
         """The address of JupyterLab in this sandbox. The first use starts it.
 
         Raises:
-            SandboxStateError: The execution mode has no notebook, or the sandbox does not run.
+            SandboxStateError: The execution mode has no notebook, or the sandbox is not running.
         """
         if self.config.execution_mode is not ExecutionMode.NOTEBOOK or self._kind != "sandbox":
             raise SandboxStateError(

@@ -1,4 +1,4 @@
-"""`ScopedSandbox`: a machine of which agents can reach only the exposed functions."""
+"""`ScopedSandbox`: a machine on which agents can call only the exposed functions."""
 
 import asyncio
 import logging
@@ -204,7 +204,7 @@ class ScopedSandbox(Sandbox):
             ServeError: The file cannot be served; the message has the file, the line and the
                 reason.
             ConfigError: An argument has an invalid value.
-            SandboxStateError: The sandbox does not run.
+            SandboxStateError: The sandbox is not running.
         """
         request = make_request(
             Path(file_path),

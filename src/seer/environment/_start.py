@@ -238,7 +238,7 @@ class _Starter:
             with display.phase(name) as phase:
                 yield phase
         except SeerError as error:
-            # `name` is certain; `self._phase` may name another phase that runs at the same time.
+            # Use `name`: `self._phase` may be that of a concurrent phase.
             if isinstance(error, StartError):
                 raise
             raise StartError(name, self._secrets.redact(str(error))) from error

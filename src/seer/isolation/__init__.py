@@ -1,4 +1,4 @@
-"""Jails: one policy, and the backends that enforce it. No other package builds a boundary."""
+"""Jails: one policy, and the backends that enforce it. No other package builds jails."""
 
 from seer.isolation._beneath import connect_beneath, open_beneath, read_bytes
 from seer.isolation._choose import backends, choose

@@ -47,7 +47,7 @@ class Cgroup:
         return sorted(found)
 
     def usage(self) -> dict[str, int]:
-        """The current `memory` (bytes) and `pids`, and the number of out-of-memory kills."""
+        """The current `memory` (bytes) and `pids`, and how many `oom_kills` there were."""
         result: dict[str, int] = {}
         for folder in self.folders:
             for name in ("memory.current", "memory.usage_in_bytes"):

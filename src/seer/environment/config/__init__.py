@@ -1,1 +1,1 @@
-"""What a sandbox should be: frozen descriptions and their checks."""
+"""The configuration of sandboxes: frozen dataclasses and their checks."""

@@ -97,7 +97,7 @@ class ModelConfig:
         """Check every field.
 
         Raises:
-            ConfigError: A field has a value that cannot work.
+            ConfigError: A field has an invalid value.
         """
         name = os.fspath(self.name) if isinstance(self.name, os.PathLike) else self.name
         object.__setattr__(self, "name", _model_name("ModelConfig.name", name))
@@ -141,7 +141,7 @@ class RepoConfig:
         """Check every field.
 
         Raises:
-            ConfigError: A field has a value that cannot work.
+            ConfigError: A field has an invalid value.
         """
         check_url("RepoConfig.url", self.url)
         if self.ref is not None:
@@ -221,7 +221,7 @@ class SandboxConfig:
         """Check every field, and the fields against each other.
 
         Raises:
-            ConfigError: A field has a value that cannot work.
+            ConfigError: A field has an invalid value.
         """
         self._check_resources()
         self._check_content()
@@ -240,12 +240,12 @@ class SandboxConfig:
 
     @property
     def files(self) -> tuple[LocalPath, ...]:
-        """`local_files` in their full form."""
+        """`local_files` as `LocalPath` entries."""
         return local_paths("SandboxConfig.local_files", self.local_files)
 
     @property
     def dirs(self) -> tuple[LocalPath, ...]:
-        """`local_dirs` in their full form."""
+        """`local_dirs` as `LocalPath` entries."""
         return local_paths("SandboxConfig.local_dirs", self.local_dirs)
 
     def _set(self, name: str, value: object) -> None:

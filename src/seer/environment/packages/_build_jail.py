@@ -148,9 +148,9 @@ def _choose(index: IndexServer | None) -> Backend:
         return choose("auto", needs=frozenset({"proxy"}))
     except IsolationUnavailableError as error:
         raise IsolationUnavailableError(
-            "packages from an index are fetched in a jail that reaches only the index, which needs "
-            "bubblewrap; install it (Debian, Ubuntu: `apt install bubblewrap`), or install the "
-            "packages beside Seer, which reuses them without a jail"
+            "packages from an index are fetched in a jail that can reach only the index. This "
+            "needs bubblewrap; install it (Debian, Ubuntu: `apt install bubblewrap`), or install the "
+            "packages in Seer's own environment, which Seer reuses without a jail"
         ) from error
 
 

@@ -208,7 +208,7 @@ class LocalPreparer(Preparer):
         return await asyncio.to_thread(package_versions, environment, wanted)
 
     async def repo(self, config: RepoConfig) -> PreparedRepo:
-        """Check a repository out."""
+        """Fetch a repository and check it out."""
         return await prepare_repo(config)
 
     async def place(self, path: Path) -> Path:
@@ -229,7 +229,7 @@ class LocalPreparer(Preparer):
         secrets: frozenset[str],
         base_path: str | None,
     ) -> View:
-        """Make the folder of a model as a sandbox sees it."""
+        """Make the folder that a sandbox sees as the model."""
         return await make_view(source, hidden_as=hidden_as, secrets=secrets, base_path=base_path)
 
 

@@ -39,8 +39,8 @@ _ENTER = (
     "exec {ns}</proc/self/ns/mnt {root}</ || exit 125; "
     'exec {unshare} --mount --propagation unchanged --root=/proc/self/fd/{root} -- "$@"'
 )
-# Standard error is closed for the shell, which would otherwise report there that a signal ended a
-# child.
+# The shell's standard error is /dev/null: the shell would otherwise report there that a signal
+# ended a child.
 _FIRST = 'exec {root}>&2 2>/dev/null; (exec "$@" 2>&{root} {root}>&- {ns}<&-); exit $?'
 # For a jail with several users, see `Users`. The jail's own user creates the namespace, because the
 # kernel charges the namespace's owner for its resources. Root writes the id map. This happens
@@ -122,7 +122,8 @@ class Bubblewrap(Backend):
         system = system_view(policy, uid=inner, gid=inner)
         own = root and policy.uid is not None
         values = rlimits(policy.limits, own_count=own or not root, own_user=own)
-        # Change the folder in the jail: only the jail's user may be able to enter it.
+        # Change to the folder inside the jail, because only the jail's user may be able to enter
+        # it.
         program_line = [_ENV, "--chdir", policy.cwd, _PRLIMIT, *prlimit_arguments(values), *argv]
         inner_argv = _enter(policy, program_line, root, uid)
         before: list[str] = []
@@ -215,9 +216,9 @@ def _namespaces(arguments: _Arguments, policy: Policy, *, root: bool) -> None:
     else:
         arguments.add("--unshare-user", "--disable-userns", "--cap-add", "CAP_SYS_RESOURCE")
         arguments.add("--uid", str(_INNER_UID), "--gid", str(_INNER_UID))
-    # With bwrap's own process 1, the namespace that must stay hidden would be visible. As root,
-    # process 1 must belong to root: when bwrap's parent process dies, bwrap has no capabilities
-    # left, and the kernel lets it signal only processes of root.
+    # Do not use bwrap's own process 1, which would stay in the namespace that must be hidden. As
+    # root, process 1 must belong to root: when bwrap's parent process dies, bwrap has no
+    # capabilities left, and the kernel lets it signal only processes of root.
     arguments.add("--as-pid-1", "--hostname", HOSTNAME, "--die-with-parent", "--new-session")
 
 
@@ -361,12 +362,12 @@ def _advice(said: str) -> str:
             "`sysctl kernel.apparmor_restrict_unprivileged_userns=0`"
         )
     if _sysctl("kernel/unprivileged_userns_clone") == "0":
-        return "user namespaces are closed: `sysctl kernel.unprivileged_userns_clone=1`"
+        return "user namespaces are disabled: `sysctl kernel.unprivileged_userns_clone=1`"
     if _sysctl("user/max_user_namespaces") == "0":
-        return "user namespaces are closed: `sysctl user.max_user_namespaces=10000`"
+        return "user namespaces are disabled: `sysctl user.max_user_namespaces=10000`"
     if "nknown option" in said:
         return "bubblewrap 0.8 or newer is needed"
-    return "user namespaces must be open to ordinary users"
+    return "ordinary users must be allowed to create user namespaces"
 
 
 def _sysctl(name: str) -> str | None:

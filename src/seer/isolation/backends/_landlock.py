@@ -90,7 +90,7 @@ class Landlock(Backend):
             return "landlock needs Linux; use a remote provider, or a Linux machine"
         version = _launcher.abi()
         if version < _MINIMUM_ABI:
-            have = f"version {version}" if version else "none, or it is switched off"
+            have = f"version {version}" if version else "none, or it is disabled"
             return (
                 f"the kernel's Landlock ({have}) cannot keep a jail from signalling other "
                 f"processes of its user; Linux 6.12 or newer is needed, or install bubblewrap"

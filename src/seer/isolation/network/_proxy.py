@@ -452,7 +452,9 @@ def main() -> None:
     """Read the policy, and serve."""
     parser = argparse.ArgumentParser(description="The filtering proxy of a jail.")
     parser.add_argument("--fd", type=int, required=True, help="a listening Unix socket")
-    parser.add_argument("--policy-fd", type=int, required=True, help="reads as the policy's JSON")
+    parser.add_argument(
+        "--policy-fd", type=int, required=True, help="a descriptor with the policy's JSON"
+    )
     arguments = parser.parse_args()
     # `pread` keeps the file position: a killed proxy is restarted with the same descriptor.
     size = os.fstat(arguments.policy_fd).st_size

@@ -120,8 +120,8 @@ def reap(*, stopped: bool = False) -> dict[int, int]:
 def kill_descendants(*, spare: set[int] | None = None) -> dict[int, int]:
     """Kill and reap every descendant of this process, which must be a subreaper.
 
-    It stops them before it kills them, so that none can fork faster than this finds the new
-    process.
+    It stops all of them before it kills them, so that no process can fork faster than this finds
+    its children.
 
     Args:
         spare: Children that survive, with everything below them.

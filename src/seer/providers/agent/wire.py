@@ -22,7 +22,7 @@ VERSION = 1
 FRAME_LIMIT = 8 * 1024 * 1024
 """The longest accepted frame. Requests carry whole argument lists and environments."""
 CHUNK = 256 * 1024
-"""The payload of data frames, and the most unread input that a command may be sent."""
+"""The largest payload of a data frame, and the most unread input of a command."""
 _DEPTH_LIMIT = 8
 
 # Kinds of frames. From the controller:

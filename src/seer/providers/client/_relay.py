@@ -131,7 +131,7 @@ class _Joined(asyncio.Protocol):
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Both directions have ended."""
+        """Handle the end of both directions."""
         # The former protocol counts connections, and wakes tasks that wait for this one to close.
         self._former.connection_lost(exc)
         self._over.set()

@@ -160,7 +160,7 @@ async def _end_tagged(app: modal.App, tags: dict[str, str]) -> None:
 async def _when_placed(
     creating: "asyncio.Task[modal.Sandbox]", spec: MachineSpec, patience: float
 ) -> modal.Sandbox:
-    """Wait for a machine, and log the waiting."""
+    """Wait for a machine, and log while waiting."""
     began = time.monotonic()
     while True:
         left = patience - (time.monotonic() - began)

@@ -122,12 +122,12 @@ class DriverClient:
             self._listeners.pop(number, None)
 
     def _write(self, message: Mapping[str, object]) -> None:
-        assert self._process.stdin is not None, "it was started with one"
+        assert self._process.stdin is not None, "the child was started with this pipe"
         with contextlib.suppress(ConnectionError):
             self._process.stdin.write(json.dumps(message).encode() + b"\n")
 
     async def _read_answers(self) -> None:
-        assert self._process.stdout is not None, "it was started with one"
+        assert self._process.stdout is not None, "the child was started with this pipe"
         while line := await self._process.stdout.readline():
             message: dict[str, Any] = json.loads(line)
             if "lost" in message:
@@ -163,13 +163,13 @@ class DriverClient:
         answer.set_exception(kind(f"Ray: {message['error']}"))
 
     async def _read_errors(self) -> None:
-        assert self._process.stderr is not None, "it was started with one"
+        assert self._process.stderr is not None, "the child was started with this pipe"
         while data := await self._process.stderr.read(65536):
             self._said = (self._said + data)[-_STDERR_KEPT:]
 
     async def close(self) -> None:
-        """Disconnect, and stop a Ray of this process. Closing twice is harmless."""
-        assert self._process.stdin is not None, "it was started with one"
+        """Disconnect, and stop a Ray that this process started. Closing twice is harmless."""
+        assert self._process.stdin is not None, "the child was started with this pipe"
         self._process.stdin.close()
         try:
             async with asyncio.timeout(_END_PATIENCE):

@@ -199,5 +199,5 @@ class _Stream(asyncio.Protocol):
         self._on_data(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The wire has ended."""
+        """Report the end of the wire."""
         self._on_end()

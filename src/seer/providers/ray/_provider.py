@@ -335,8 +335,8 @@ class RayProvider(RemoteProvider):
         except TimeoutError:
             words = reporter.last or "Ray did not start its actor"
             raise CapacityError(
-                f"no free resources within start_timeout ({patience:.0f} s left): {words}. Request "
-                f"less, add a node, or use a longer start_timeout"
+                f"no free resources within the remaining {patience:.0f} s of start_timeout: "
+                f"{words}. Request less, add a node, or use a longer start_timeout"
             ) from None
 
     def _host(

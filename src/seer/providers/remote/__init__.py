@@ -11,9 +11,9 @@ its hosts; see `RemoteProvider`. The modules in `onhost` run on the host, from a
     launched.py         machines that a launcher starts on another node
     launcher_bridge.py  connections through a launcher's standard streams
 
-Those in `controller` run in the controller:
+The modules in `controller` run in the controller:
 
-    _link.py            what a provider must be able to do
+    _link.py            what a provider must implement
     _code_archive.py    the copy of Seer that a host gets
     _host.py            one host: requests to `operations.py`, files pushed there
     _session.py         the controller's end of a session: streams that survive broken connections

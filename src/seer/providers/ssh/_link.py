@@ -271,7 +271,7 @@ class _Stream(asyncssh.SSHUNIXSession[bytes]):
         self._on_data(data)
 
     def eof_received(self) -> bool:
-        """The wire has ended."""
+        """Report the end of the wire."""
         self._on_end()
         return False
 
@@ -299,7 +299,7 @@ class _Pumped(asyncssh.SSHClientSession[bytes]):
             self._on_data(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The wire has ended."""
+        """Report the end of the wire."""
         if not self.begun.done():
             self.begun.set_result(False)
         self._on_end()

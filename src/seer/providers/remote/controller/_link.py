@@ -1,4 +1,4 @@
-"""A link: what a provider must be able to do with a remote host.
+"""A link: the operations on a remote host that a provider must implement.
 
 A link holds the provider's credentials and encrypts the connection, so that higher layers need not
 know about either. It may break at any time. `RemoteSession` keeps the state that must survive that.

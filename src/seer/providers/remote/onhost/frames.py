@@ -1,7 +1,7 @@
 """Numbered frames over a wire that may break. Streams consist of such frames.
 
 Both ends of a session use this module, which does no input or output. Each end numbers the frames
-of streams, and keeps them until the other end acknowledges them. After the wire broke, both ends
+of streams, and keeps them until the other end acknowledges them. After the wire breaks, both ends
 report how many frames they have received, and each sends the missing frames again. So no frame is
 lost, repeated or reordered.
 
