@@ -149,8 +149,8 @@ def _choose(index: IndexServer | None) -> Backend:
     except IsolationUnavailableError as error:
         raise IsolationUnavailableError(
             "packages from an index are fetched in a jail that can reach only the index. This "
-            "needs bubblewrap; install it (Debian, Ubuntu: `apt install bubblewrap`), or install the "
-            "packages in Seer's own environment, which Seer reuses without a jail"
+            "needs bubblewrap; install it (Debian, Ubuntu: `apt install bubblewrap`), or install "
+            "the packages in Seer's own environment, which Seer reuses without a jail"
         ) from error
 
 
