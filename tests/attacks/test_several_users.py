@@ -122,7 +122,7 @@ def test_killing_a_command_ends_what_its_root_started(sandbox: Sandbox) -> None:
 def test_a_sandbox_with_one_user_says_so() -> None:
     with (
         Sandbox(config(provider_options=None)) as sandbox,
-        pytest.raises(UserUnsupportedError, match="one user only"),
+        pytest.raises(UserUnsupportedError, match="only one user"),
     ):
         sandbox.exec("id", user="root")
 

@@ -86,7 +86,7 @@ def test_a_snapshot_fills_the_disk_of_the_host(
 
     # The disk's real free space changes with everything that runs at the same time.
     monkeypatch.setattr(shutil, "disk_usage", usage)
-    with pytest.raises(SnapshotError, match="has more than"):
+    with pytest.raises(SnapshotError, match="is larger than"):
         sandbox.snapshot("too large")
     assert not list(_snapshots.snapshots_dir().iterdir())
 

@@ -160,7 +160,7 @@ async def test_damaged_bytes_are_noticed_and_thrown_away(
 ) -> None:
     hub.add_model(NAME, folder)
     hub.damage(NAME, WEIGHTS)
-    await fails(ModelConfig(NAME), "damaged")
+    await fails(ModelConfig(NAME), "corrupt")
     assert not [p for p in (tmp_path / "hf").rglob("blobs/*") if p.stat().st_size > SIZE]
 
 
