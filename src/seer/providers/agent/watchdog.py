@@ -4,7 +4,7 @@ With a control group, the kernel enforces the limits on memory and processes, an
 reports kills. Without one, the watchdog sums over the process tree. It always counts bytes and
 files on disk itself, in small steps, so that a machine with a million files does not block its
 keeper. While nothing changes, it counts less and less often. If the disk's free space drops, it
-counts at once.
+counts again sooner.
 """
 
 from __future__ import annotations
