@@ -51,8 +51,10 @@ def command(
     agent: str | None,
 ) -> int:
     """Run a recorded experiment again; the record stands in for the model and the agent."""
+    from seer._transient import TransientFolder
     from seer.harness import fork_environment
     from seer.runs import open_run, replay_environment
+    from seer.runs.replay._differences import NOTES_VARIABLE, read_differences
 
     if agent is not None and fork_at is None:
         raise click.UsageError("--agent needs --fork-at: without it, the record replaces the agent")
@@ -64,11 +66,17 @@ def command(
         env = fork_environment(recorded, fork_at, agent=agent)
     else:
         env = replay_environment(recorded, live=live_after)
-    code, made = run_program(file, arguments, root=root, env=env)
+    with TransientFolder("replay") as folder:
+        notes = folder / "differences"
+        env = {**env, NOTES_VARIABLE: str(notes)}
+        code, made = run_program(file, arguments, root=root, env=env)
+        differences = read_differences(notes)
     show(made, code, again=f"seer replay {run}")
+    for text in differences:
+        say(f"a gate call diverges from the record: {text}")
     if code or not made:
         return code or FOUND
-    same = _compare(recorded, [open_run(item.run_id, root) for item in made])
+    same = _compare(recorded, [open_run(item.run_id, root) for item in made]) and not differences
     return 0 if same or live_after or fork_at is not None else FOUND
 
 

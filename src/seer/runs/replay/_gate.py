@@ -11,6 +11,7 @@ import logging
 import socket
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,6 +28,7 @@ from seer.rpc.server._streams import recorded_stream
 from seer.rpc.wire._http import WireError, head_prefix
 from seer.runs._call_values import is_stream
 from seer.runs._calls import GateCall
+from seer.runs.replay._differences import Differences
 from seer.runs.replay._match import Tapes
 from seer.runs.replay._requests import Asked, RequestReader
 
@@ -100,6 +102,11 @@ class ReplayGate:
         self._read_blob = read_blob
         self._host_path = host_path
         self._live = live
+        self._differences = Differences(
+            name, self.tapes, lambda: live is not None and live.has_taken_over
+        )
+        # Also if the program ends without closing it.
+        weakref.finalize(self, self._differences.finish)
         self._lock = threading.Lock()
         self._listeners: dict[str, socket.socket] = {}
         self._open: set[socket.socket] = set()
@@ -122,7 +129,7 @@ class ReplayGate:
 
     def serve_caller(self, caller: str, path: str) -> None:
         """Listen for one caller."""
-        self.tapes.tape(caller)
+        self.tapes.open(caller)
         self._listen(caller, path, lambda asked: self._answer(caller, asked), mode=0o666)
 
     def close(self) -> None:
@@ -135,6 +142,7 @@ class ReplayGate:
             _shut(item)
         with self._logged:
             self._logged.notify_all()
+        self._differences.finish()
 
     def blob(self, sha256: str) -> bytes:
         """An array of a call that was answered.
@@ -236,6 +244,7 @@ class ReplayGate:
                 logger.warning("replay: the live interface takes over. %s", error)
                 return self._ask_live(live, caller, asked, function, handle)
             logger.error("replay of %r: %s", self.name, error)
+            self._differences.add(str(error))
             return self._error(409, "GateError", f"replay: {error}")
         now = time.time()
         tool_call = asked.request.tool_call

@@ -31,6 +31,11 @@ class CallerTape:
         """How many recorded calls were not made again."""
         return len(self._left)
 
+    def describe_next(self) -> str:
+        """The first recorded call that was not made again, as a person would write it."""
+        with self._lock:
+            return _describe(self._left[0]) if self._left else "no call"
+
     def match(
         self, function: str, arguments: str, buffers: Sequence[str], *, handle: str = ""
     ) -> GateCall:
@@ -102,16 +107,38 @@ class Tapes:
             by_caller.setdefault(call.caller, []).append(call)
         self._tapes = {name: CallerTape(name, found) for name, found in by_caller.items()}
         self._given: dict[str, CallerTape] = {}
+        self._opened: list[str] = []
+        self._lock = threading.Lock()
+
+    def open(self, caller: str) -> None:
+        """Note that the replayed program has this caller. It gets a tape with its first call."""
+        self._opened.append(caller)
 
     def tape(self, caller: str) -> CallerTape:
         """The tape for a caller of the replayed program; empty if the record has none."""
-        if caller not in self._given:
-            self._given[caller] = self._find(caller)
-        return self._given[caller]
+        with self._lock:
+            if caller not in self._given:
+                self._given[caller] = self._find(caller)
+            return self._given[caller]
 
     def given(self) -> dict[str, CallerTape]:
         """The tapes that were handed out, by the caller that has them now."""
-        return dict(self._given)
+        with self._lock:
+            return dict(self._given)
+
+    def taking_part(self, prefix: str) -> list[CallerTape]:
+        """The tapes of the callers that made calls, or could make them only from the program.
+
+        Other callers may rightly make none: where a whole machine is replayed, no code runs that
+        could make them.
+
+        Args:
+            prefix: How the names of the program's own callers begin.
+        """
+        own = [caller for caller in self._opened if caller.startswith(prefix)]
+        for caller in own:
+            self.tape(caller)
+        return list(self.given().values())
 
     def _find(self, caller: str) -> CallerTape:
         taken = {id(tape) for tape in self._given.values()}

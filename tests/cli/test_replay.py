@@ -1,0 +1,112 @@
+"""`seer replay`: what it says about a program whose calls are not the recorded ones."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from seer.runs import RunFilter, RunIndex
+
+pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
+
+INTERFACE = """
+total = 0
+
+@expose
+def plus(n: int) -> int:
+    '''Add.'''
+    global total
+    total += n
+    return total
+"""
+
+BEGIN = """
+import asyncio, os
+from seer.environment import SandboxConfig, ScopedSandbox
+from seer.execution import acreate_local_session
+from seer.harness import Call, Scripted, Step, run_agent
+from seer.rpc import Budget
+from seer.workspace import Workspace
+
+async def run(agent=Scripted([Step(text="Done.")]), **more):
+    async for event in run_agent(task="look", provider=agent, **more):
+        if event.type in ("tool_result", "error"):
+            print(getattr(event, "text", None) or event, flush=True)
+
+def tried(function, *arguments):
+    try:
+        return function(*arguments)
+    except Exception as error:
+        return type(error).__name__
+"""
+
+PROGRAM = """
+async def main():
+    async with ScopedSandbox(SandboxConfig(gpu=None)) as scoped:
+        library = await scoped.aserve("interface.py", name="vec")
+        tools = await scoped.aserve("interface.py", name="vec", expose_as="mcp")
+        vec = library.connect()
+        for n in os.environ["CALLS"].split():
+            print(tried(vec.plus, int(n)), flush=True)
+        await run(mcp_config=tools)
+
+asyncio.run(main())
+"""
+
+
+def seer(folder: Path, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    kept = {name: value for name, value in os.environ.items() if name != "SEER_RUNS"}
+    return subprocess.run(
+        [sys.executable, "-m", "seer", *arguments, "--runs", "records"],
+        cwd=folder,
+        env={**kept, **env},
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+
+
+def recorded(folder: Path, program: str, **env: str) -> str:
+    """Record a program; returns the id of its first run."""
+    (folder / "interface.py").write_text(INTERFACE)
+    (folder / "main.py").write_text(BEGIN + program)
+    done = seer(folder, "run", "main.py", **env)
+    assert done.returncode == 0, done.stderr
+    return RunIndex(folder / "records").list(RunFilter(), descending=False)[0].run_id
+
+
+def test_calls_that_differ_or_are_missing_are_told_although_the_program_catches_their_errors(
+    tmp_path: Path,
+) -> None:
+    run_id = recorded(tmp_path, PROGRAM, CALLS="1 2 3")
+    same = seer(tmp_path, "replay", run_id, CALLS="1 2 3")
+    assert same.returncode == 0, same.stdout + same.stderr
+    assert same.stdout.startswith("1\n3\n6\nthe same as"), same.stdout
+    other = seer(tmp_path, "replay", run_id, CALLS="1 9 3")
+    assert other.returncode == 3, other.stdout + other.stderr
+    assert other.stdout.startswith("1\nGateError\nGateError\n")
+    assert "'vec': call 2 of 'vec-in-a-script-2' is not the recorded one" in other.stdout
+    assert "recorded: plus(2)" in other.stdout
+    assert "'vec': further calls that differ: 1" in other.stdout
+    for calls in ("1 2", "1"):
+        fewer = seer(tmp_path, "replay", run_id, CALLS=calls)
+        missing = 3 - len(calls.split())
+        assert fewer.returncode == 3, fewer.stdout + fewer.stderr
+        assert f"did not make {missing} of its recorded calls" in fewer.stdout
+        assert f"the first is plus({4 - missing})" in fewer.stdout
+    none = seer(tmp_path, "replay", run_id, CALLS="")
+    assert none.returncode == 3
+    assert "'vec-in-a-script-2' did not make 3 of its recorded calls" in none.stdout
+
+
+def test_what_a_fork_or_a_live_interface_leaves_unplayed_is_no_difference(tmp_path: Path) -> None:
+    run_id = recorded(tmp_path, PROGRAM, CALLS="1 2 3")
+    live = seer(tmp_path, "replay", run_id, "--live-after", "local", CALLS="1 20")
+    assert live.returncode == 0, live.stdout + live.stderr
+    assert live.stdout.startswith("1\n21\n"), live.stdout + live.stderr
+    assert "diverges from the record" not in live.stdout
+    forked = seer(tmp_path, "replay", run_id, "--fork-at", "1", CALLS="1")
+    assert forked.returncode == 0, forked.stdout + forked.stderr
+    assert "diverges from the record" not in forked.stdout
