@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from seer.runs import RunFilter, RunIndex
+from seer.runs import RunFilter, RunIndex, open_run
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 
@@ -110,3 +110,60 @@ def test_what_a_fork_or_a_live_interface_leaves_unplayed_is_no_difference(tmp_pa
     forked = seer(tmp_path, "replay", run_id, "--fork-at", "1", CALLS="1")
     assert forked.returncode == 0, forked.stdout + forked.stderr
     assert "diverges from the record" not in forked.stdout
+
+
+TWO_IN_A_ROW = """
+async def main():
+    for n in (10, 20):
+        Path("interface.py").write_text(INTERFACE.replace("total = 0", f"total = {n}"))
+        async with ScopedSandbox(SandboxConfig(gpu=None)) as scoped:
+            library = await scoped.aserve("interface.py", name="vec")
+            tools = await scoped.aserve("interface.py", name="vec", expose_as="mcp")
+            vec = library.connect()
+            print("script", tried(vec.plus, 1), flush=True)
+            await run(Scripted([Step(calls=[Call("plus", {"n": 2})])]), mcp_config=tools)
+
+asyncio.run(main())
+"""
+
+TWO_AT_ONCE = """
+async def main():
+    first, second = [ScopedSandbox(SandboxConfig(gpu=None)) for _ in range(2)]
+    async with first, second:
+        servers = {}
+        for n, scoped in ((10, first), (20, second)):
+            Path("interface.py").write_text(INTERFACE.replace("total = 0", f"total = {n}"))
+            tools = await scoped.aserve("interface.py", name="vec", expose_as="mcp")
+            servers[f"from{n}"] = tools["vec"]
+        calls = [Call(f"{name}__plus", {"n": 2}) for name in servers]
+        await run(Scripted([Step(calls=calls)]), mcp_config=servers)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "printed"),
+    [(TWO_IN_A_ROW, "script 11\n13\nscript 21\n23\n"), (TWO_AT_ONCE, "12\n22\n")],
+    ids=["in a row", "at once"],
+)
+def test_two_interfaces_of_one_name_keep_their_own_calls(
+    tmp_path: Path, program: str, printed: str
+) -> None:
+    text = f"from pathlib import Path\nINTERFACE = {INTERFACE!r}\n{program}"
+    run_id = recorded(tmp_path, text)
+    found = open_run(run_id, tmp_path / "records")
+    sources = {
+        (about["name"], about["served"]): about["source"]
+        for run in found.siblings()
+        for about in run.info.interfaces.values()
+    }
+    assert sorted(sources) == [("vec", 1), ("vec", 2)]
+    assert len(set(sources.values())) == 2
+    for run in found.siblings():
+        assert "vec" in run.info.interfaces
+        for call in run.typed_calls():
+            assert sources[call.interface, call.served] == call.source
+    again = seer(tmp_path, "replay", run_id)
+    assert again.stdout.startswith(printed), again.stdout + again.stderr
+    assert again.returncode == 0, again.stdout

@@ -448,6 +448,28 @@ async def test_a_follow_ends_although_its_run_was_cancelled_before_it_began(
     assert functions(open_run(record.run_id, record.folder.parent)) == ["small"]
 
 
+@pytest.mark.parametrize("numbered", [True, False], ids=["numbered", "of an older version"])
+async def test_two_gates_of_one_name_keep_their_own_descriptions_and_models(
+    record: RunRecord, monkeypatch: pytest.MonkeyPatch, numbered: bool
+) -> None:
+    gates = [FakeGate(), FakeGate()]
+    for number, (gate, model) in enumerate(zip(gates, ("base", "tuned"), strict=True), 1):
+        models = [{"name": model, "commit": "1"}]
+        about: dict[str, Any] = {"schema": {"of": model}, "models": models}
+        about |= {"served": number} if numbered else {}
+        monkeypatch.setattr(gate, "about", about.copy)
+        gate.answer.set()
+    collector = CallCollector(record)
+    await collector.follow([Followed(gate, lambda: ["lab-1"]) for gate in gates])
+    assert await collector.stop() == ""
+    found = open_run(record.run_id, record.folder.parent)
+    schemas = {key: about["schema"] for key, about in found.info.interfaces.items()}
+    assert schemas == {"tools": {"of": "base"}, "tools#2": {"of": "tuned"}}
+    made = {(call.interface, call.served, call.model) for call in found.typed_calls()}
+    first, second = (1, 2) if numbered else (0, 0)
+    assert made == {("tools", first, "base@1"), ("tools", second, "tuned@1")}
+
+
 async def test_a_follow_ends_although_its_beginning_could_not_be_recorded(
     record: RunRecord, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,9 +21,10 @@ from seer.errors import (
 from seer.rpc import client
 from seer.rpc.server._streams import recorded_stream
 from seer.rpc.wire._http import head_prefix
-from seer.runs import GateCall
+from seer.runs import GateCall, RunRecord, new_run_id, open_run
 from seer.runs.replay._gate import Answered, LiveGate, ReplayGate
 from seer.runs.replay._match import CallerTape, Tapes
+from seer.runs.replay._provider import gate_maker
 from seer.runs.replay._requests import Asked
 from tests.waiting import wait_until
 
@@ -335,6 +336,27 @@ def test_descriptors_of_requests_that_are_never_whole_are_closed(
             assert b"more than 64 descriptors came" in raw.recv(65536)
     wait_until(lambda: files() == before, "the descriptors are closed")
     gate.close()
+
+
+@pytest.mark.parametrize(
+    "numbers", [(0, 0), (3, 4), (1, 2)], ids=["of an older version", "of a later part", "of all"]
+)
+def test_an_interface_answers_with_the_calls_of_the_recorded_one_in_its_place(
+    tmp_path: Path, numbers: tuple[int, int]
+) -> None:
+    record = RunRecord.create(tmp_path, new_run_id(), meta={})
+    for number, caller in zip(numbers, ("a-1", "b-2"), strict=True):
+        record.call(call("f", caller, at=1, caller=caller, served=number).to_json())
+        about = {"schema": SCHEMA, **({"served": number, "name": "tools"} if number else {})}
+        record.update(interfaces={f"tools#{number}" if number else "tools": about})
+    record.close("completed")
+    made = gate_maker(open_run(record.run_id, tmp_path))
+    gates = [made("tools", lambda path: tmp_path / path) for _ in range(2)]
+    left = [(gate.tapes.tape("a-1").left, gate.tapes.tape("b-2").left) for gate in gates]
+    # Records of older versions do not say whose calls they are.
+    assert left == ([(1, 1)] * 2 if numbers == (0, 0) else [(1, 0), (0, 1)])
+    for gate in gates:
+        gate.close()
 
 
 def test_a_call_as_a_record_keeps_it_comes_back() -> None:

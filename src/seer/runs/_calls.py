@@ -55,6 +55,9 @@ class GateCall:
     tool_call: str = ""
     """In a record: the id of the `ToolCall` event whose code made the call; empty if no tool call
     did. In a line of a gate: the token of that tool call, as the caller sent it."""
+    served: int = 0
+    """The number of the interface among those of its name that the program served, from 1; 0 in
+    records of older versions."""
 
     @property
     def is_call(self) -> bool:
@@ -110,7 +113,9 @@ class GateCall:
         )
 
     @classmethod
-    def from_gate(cls, interface: str, line: Mapping[str, Any], *, model: str = "") -> "GateCall":
+    def from_gate(
+        cls, interface: str, line: Mapping[str, Any], *, model: str = "", served: int = 0
+    ) -> "GateCall":
         """Read a line of a gate's own record."""
         refused = bool(line.get("refused"))
         function, handle = str(line.get("function", "")), str(line.get("handle", ""))
@@ -142,6 +147,7 @@ class GateCall:
             bytes_in=int(line.get("bytes_in", 0)),
             bytes_out=int(line.get("bytes_out", 0)),
             traceback=str(line.get("traceback", "")),
+            served=served,
         )
 
     def to_gate(self) -> dict[str, Any]:

@@ -115,21 +115,28 @@ class CallCollector:
         Earlier calls of the same callers are recorded too, if a gate still holds them and no
         earlier run has taken them.
         """
-        about = {item.gate.name: dict(item.gate.about()) for item in gates}
-        if about:
-            self._record.update(interfaces=about)
+        about: dict[str, dict[str, Any]] = {}
         for item in gates:
-            model = ", ".join(map(_model, about[item.gate.name].get("models") or ()))
+            entry = dict(item.gate.about())
+            key = item.gate.name
+            if key in about:
+                # Of two with one name, each keeps its own entry.
+                key = f"{key}#{entry.get('served') or len(about) + 1}"
+            about[key] = entry
             follower = _Follower(
                 item,
                 self._record,
                 self._on_call,
-                model=model,
+                key=key,
+                model=", ".join(map(_model, entry.get("models") or ())),
+                served=int(entry.get("served") or 0),
                 tool_calls=self._tool_calls,
                 on_failure=self._failed,
             )
             self._followers.append(follower)
-            self._weights.append(asyncio.create_task(self._note_weights(item.gate, about)))
+            self._weights.append(asyncio.create_task(self._note_weights(item.gate, key, entry)))
+        if about:
+            self._record.update(interfaces=about)
         # Wait for all, even if one fails: each may have a follow that `stop` must end.
         begun = await asyncio.gather(
             *(follower.begin() for follower in self._followers), return_exceptions=True
@@ -154,11 +161,10 @@ class CallCollector:
             await asyncio.wait(self._weights, timeout=5)
         return "; ".join(item.missing for item in self._followers if item.missing)
 
-    async def _note_weights(self, gate: RecordedGate, about: Mapping[str, dict[str, Any]]) -> None:
+    async def _note_weights(self, gate: RecordedGate, key: str, about: dict[str, Any]) -> None:
         if weights := await gate.weights():
-            entry = {**about[gate.name], "weights": dict(weights)}
             try:
-                self._record.update(interfaces={gate.name: entry})
+                self._record.update(interfaces={key: {**about, "weights": dict(weights)}})
             except RecordError as error:
                 self._failed(error)
 
@@ -175,7 +181,9 @@ class _Follower:
         record: RunRecord,
         on_call: Callable[[GateCall], None],
         *,
+        key: str,
         model: str,
+        served: int,
         tool_calls: ToolCalls,
         on_failure: Callable[[RecordError], None],
     ) -> None:
@@ -185,7 +193,9 @@ class _Follower:
         self._record = record
         self._on_call = on_call
         self._on_failure = on_failure
+        self._key = key
         self._model = model
+        self._served = served
         self._asked: set[str] = set()
         self._seen = 0
         self._broken = ""
@@ -249,7 +259,7 @@ class _Follower:
                 follow.dropped,
                 self._gate.name,
             )
-            self._record.update(calls_before={self._gate.name: follow.dropped})
+            self._record.update(calls_before={self._key: follow.dropped})
 
     async def finish(self) -> None:
         """Record every call that was made until now, then end the follow."""
@@ -353,7 +363,7 @@ class _Follower:
         result = line.get("result")
         if isinstance(result, dict):
             self._left_out += int(cast("dict[str, Any]", result).get("left_out", 0))
-        call = GateCall.from_gate(self._gate.name, line, model=self._model)
+        call = GateCall.from_gate(self._gate.name, line, model=self._model, served=self._served)
         # A script's calls belong to no tool call of this run, even if they name one.
         named = "" if self._is_script(call.caller) else self._tool_calls.named(call.tool_call)
         call = replace(call, tool_call=named)

@@ -86,7 +86,9 @@ class RunInfo:
     interfaces: Mapping[str, Mapping[str, Any]] = field(
         default_factory=dict[str, Mapping[str, Any]]
     )
-    """For each interface: its schema, the hash of its source, its models."""
+    """For each interface: its schema, the hash of its source, its models. The key is its name, or
+    `NAME#NUMBER` for a second interface of that name. `name` and `served` in the entry identify it
+    (see `GateCall.served`)."""
     calls_before: Mapping[str, int] = field(default_factory=dict[str, int])
     """How many calls of each interface were made before the run, and are not in its record."""
     ended: float | None = None

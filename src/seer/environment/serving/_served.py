@@ -14,7 +14,7 @@ import secrets
 import signal
 import sys
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -52,6 +52,9 @@ GATE_FILES = "/seer/gate"
 """Where the server's bundle is mounted in a scoped machine."""
 
 _LAST_LINES = 50
+
+_served: Counter[str] = Counter()
+"""How many interfaces of each name this process has served."""
 
 
 class CallerSocket:
@@ -100,6 +103,10 @@ class Served:
         """Objects whose `owner_ends` is called before the interface ends."""
         self.schema = Schema(request.name, {})
         self.warnings: tuple[str, ...] = ()
+        _served[request.name] += 1
+        self.number = _served[request.name]
+        """Which of the interfaces of this name it is that this process has served, from 1. The
+        records of runs tell them apart by it."""
 
     @classmethod
     async def start(
@@ -126,6 +133,9 @@ class Served:
             self._learn(found)
             self._check_functions()
         except BaseException:
+            if _served[request.name] == self.number:
+                # A replay serves only those that could be served.
+                _served[request.name] -= 1
             await self.stop()
             raise
         finally:
@@ -222,6 +232,8 @@ class Served:
         """A description as plain data: schema, source, budgets, models and the machine."""
         request = self.request
         return {
+            "name": self.name,
+            "served": self.number,
             "schema": self.schema.to_json(),
             "source": self.schema.source_hash,
             "file": str(request.file),

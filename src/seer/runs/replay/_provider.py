@@ -1,6 +1,7 @@
 """The provider `replay`: sandboxes whose served functions answer from the record of a run."""
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 from seer.errors import ConfigError, RecordError, SandboxNotFoundError, ServeError
 from seer.providers import Machine, MachineSpec, MachineStatus, Provider, get_provider
 from seer.runs._calls import GateCall
+from seer.runs._info import Writer
 from seer.runs._reader import Run, open_run
 from seer.runs.replay._gate import ReplayGate
 from seer.runs.replay._live import LiveAfterMachine, Takeover
@@ -16,6 +18,9 @@ from seer.runs.replay._machine import GateMaker, ReplayMachine
 
 RUN_VARIABLE = "SEER_REPLAY"
 LIVE_VARIABLE = "SEER_REPLAY_LIVE"
+
+_served: Counter[tuple[Path, str]] = Counter()
+"""How many interfaces of each name this process has served from the record of a run."""
 
 
 class ReplayProvider(Provider):
@@ -76,21 +81,26 @@ def gate_maker(run: Run, takeover: Takeover | None = None) -> GateMaker:
     """Returns a function that makes the gates for a replay of the program of `run`."""
     runs = run.siblings()
     calls = _calls_of(runs)
-    interfaces: dict[str, Mapping[str, Any]] = {}
+    interfaces: dict[tuple[str, int], Mapping[str, Any]] = {}
     for item in runs:
-        interfaces |= item.info.interfaces
+        for key, about in item.info.interfaces.items():
+            if "schema" in about:
+                number = int(about.get("served") or 0)
+                interfaces[str(about.get("name") or key), number] = about
 
     def make(name: str, host_path: Callable[[str], Path]) -> ReplayGate:
-        about = interfaces.get(name)
-        if about is None or "schema" not in about:
-            known = ", ".join(sorted(interfaces)) or "none"
+        numbers = sorted(number for known, number in interfaces if known == name)
+        if not numbers:
+            known = ", ".join(sorted({known for known, _ in interfaces})) or "none"
             raise ServeError(
                 f"run {run.run_id} has no record of an interface {name!r}; it has: {known}"
             )
+        _served[run.folder, name] += 1
+        number = _recorded_number(_served[run.folder, name], numbers, run)
         gate = ReplayGate(
             name,
-            about["schema"],
-            [call for call in calls if call.interface == name],
+            interfaces[name, number]["schema"],
+            [call for call in calls if (call.interface, call.served) == (name, number)],
             read_blob=partial(_blob_of_any, runs),
             host_path=host_path,
             live=takeover,
@@ -114,12 +124,27 @@ def replay_environment(run: Run, *, live: str | None = None) -> dict[str, str]:
     return variables | ({LIVE_VARIABLE: live} if live else {})
 
 
+def _recorded_number(position: int, numbers: list[int], run: Run) -> int:
+    """The number that an interface had in the recording.
+
+    Args:
+        position: Which of its name it is in the replay, from 1.
+        numbers: The recorded numbers of its name. Interfaces that no run reached are not recorded.
+        run: The recorded run.
+    """
+    if position in numbers and run.info.writer != Writer.this_process():
+        return position
+    # This process goes on counting in another recording, or replays the same one once more.
+    return numbers[(position - 1) % len(numbers)]
+
+
 def _calls_of(runs: Iterable[Run]) -> list[GateCall]:
     """The calls of several runs, each once. Every run has the calls of the user's own script."""
     found: dict[tuple[object, ...], GateCall] = {}
     for run in runs:
         for call in run.typed_calls():
-            found[call.interface, call.caller, call.call, call.time, call.key] = call
+            key = (call.interface, call.served, call.caller, call.call, call.time, call.key)
+            found[key] = call
     return sorted(found.values(), key=lambda call: call.time)
 
 
