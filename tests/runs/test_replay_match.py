@@ -128,6 +128,14 @@ def test_a_lost_call_without_arguments_is_matched_by_its_function_and_described_
     assert ask(tape, "f", 2) == '{"result": "f(2,)"}'
 
 
+def test_a_lost_call_without_arguments_does_not_take_the_place_of_one_that_overlapped_it() -> None:
+    lost: dict[str, Any] = {"arguments": None, "outcome": "CallLostError", "result": "lost"}
+    tape = CallerTape("lab-1", [call("f", at=1, run=5, **lost), call("f", 3, at=2)])
+    assert ask(tape, "f", 3) == '{"result": "f(3,)"}'
+    assert ask(tape, "f", 4) == "lost"
+    assert tape.left == 0
+
+
 def test_a_lost_call_that_waited_may_be_made_before_one_that_ended_meanwhile() -> None:
     line: dict[str, Any] = {
         "caller": "lab-1",

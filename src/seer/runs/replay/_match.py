@@ -47,16 +47,11 @@ class CallerTape:
         """
         key = call_key(function, arguments, buffers, handle=handle)
         with self._lock:
-            earliest_end = float("inf")
-            for index, recorded in enumerate(self._left):
-                if recorded.started > earliest_end:
-                    break
-                unknown = recorded.arguments is None and recorded.function == function
-                if (unknown and recorded.handle in ("", handle)) or recorded.key == key:
-                    self._check_complete(recorded)
-                    self.played.append(self._left.pop(index))
-                    return recorded
-                earliest_end = min(earliest_end, recorded.time)
+            index = self._find(function, handle, key)
+            if index is not None:
+                self._check_complete(self._left[index])
+                self.played.append(self._left.pop(index))
+                return self.played[-1]
             expected = self._left[0] if self._left else None
         found = show(function, arguments, buffers)
         wanted = "no more calls"
@@ -70,6 +65,22 @@ class CallerTape:
             recorded=wanted if expected is not None else "",
             found=found,
         )
+
+    def _find(self, function: str, handle: str, key: str) -> int | None:
+        """The position of the recorded call that may come next and fits best."""
+        unknown: int | None = None
+        earliest_end = float("inf")
+        for index, recorded in enumerate(self._left):
+            if recorded.started > earliest_end:
+                break
+            if recorded.key == key:
+                return index
+            fits = recorded.function == function and recorded.handle in ("", handle)
+            if unknown is None and fits and recorded.arguments is None:
+                # Its arguments are not known, so another call may be the one.
+                unknown = index
+            earliest_end = min(earliest_end, recorded.time)
+        return unknown
 
     def _check_complete(self, recorded: GateCall) -> None:
         missing = left_out(recorded)
