@@ -167,3 +167,28 @@ def test_two_interfaces_of_one_name_keep_their_own_calls(
     again = seer(tmp_path, "replay", run_id)
     assert again.stdout.startswith(printed), again.stdout + again.stderr
     assert again.returncode == 0, again.stdout
+
+
+LOOP = """
+async def main():
+    async with ScopedSandbox(SandboxConfig(gpu=None)) as scoped:
+        budget = Budget(calls=20)
+        library = await scoped.aserve("interface.py", name="vec", caller_budget=budget)
+        vec = library.connect()
+        print(sorted(Counter(str(tried(vec.plus, 1)) for _ in range(400)).items())[-1], flush=True)
+        tools = await scoped.aserve(
+            "interface.py", name="vec", expose_as="mcp", caller_budget=budget
+        )
+        await run(mcp_config=tools)
+
+asyncio.run(main())
+"""
+
+
+def test_a_loop_past_a_budget_is_refused_as_often_as_before(tmp_path: Path) -> None:
+    run_id = recorded(tmp_path, "from collections import Counter\n" + LOOP)
+    calls = list(open_run(run_id, tmp_path / "records").typed_calls())
+    assert len(calls) < 400, "all refused calls are recorded"
+    again = seer(tmp_path, "replay", run_id)
+    assert again.stdout.startswith("('BudgetExceededError', 380)\n"), again.stdout + again.stderr
+    assert again.returncode == 0, again.stdout

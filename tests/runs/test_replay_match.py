@@ -19,6 +19,7 @@ from seer.errors import (
     ReplayDivergenceError,
 )
 from seer.rpc import client
+from seer.rpc.server._refusals import Refusals
 from seer.rpc.server._streams import recorded_stream
 from seer.rpc.wire._http import head_prefix
 from seer.runs import GateCall, RunRecord, new_run_id, open_run
@@ -44,7 +45,7 @@ def call(function: str, *args: Any, at: float, run: float = 0.1, **more: Any) ->
 
 
 def ask(tape: CallerTape, function: str, *args: Any) -> str:
-    return tape.match(function, json.dumps([list(args), {}]), ()).result
+    return tape.match(function, json.dumps([list(args), {}]), ()).call.result
 
 
 def test_calls_are_answered_in_their_order() -> None:
@@ -90,7 +91,7 @@ def test_arrays_are_part_of_a_call() -> None:
 
 def test_what_was_refused_is_refused_again_whatever_its_arguments() -> None:
     tape = CallerTape("lab-1", [call("f", at=1, arguments=None, outcome="BudgetExceededError")])
-    assert tape.match("f", "[[7],{}]", ()).outcome == "BudgetExceededError"
+    assert tape.match("f", "[[7],{}]", ()).call.outcome == "BudgetExceededError"
 
 
 @pytest.mark.parametrize(
@@ -110,12 +111,42 @@ def test_a_refused_request_that_was_no_call_is_not_waited_for(path: str) -> None
     assert tape.left == 0
 
 
+def refusals(count: int, *, at: float) -> list[GateCall]:
+    """What a gate writes of refused calls that follow each other fast."""
+    clock = [at]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("time.time", lambda: clock[0])
+        made = Refusals()
+        lines: list[bytes] = []
+        for _ in range(count):
+            clock[0] += 0.001
+            lines.append(made.line("lab-1", "/v1/call/f", "BudgetExceededError", "used up"))
+        lines += [line for _, line in made.rest()]
+    return [GateCall.from_gate("tools", json.loads(line)) for line in lines if line]
+
+
+def test_refused_calls_of_which_only_the_number_is_recorded_are_refused_again() -> None:
+    flood = refusals(400, at=2)
+    assert 200 < len(flood) < 300
+    tape = CallerTape("lab-1", [call("f", 1, at=1), *flood, call("g", at=5)])
+    assert ask(tape, "f", 1)
+    with pytest.raises(ReplayDivergenceError, match=r"f\(\.\.\.\), which was refused\n"):
+        tape.match("h", "[[],{}]", ())
+    found = [tape.match("f", f"[[{n}],{{}}]", ()) for n in range(400)]
+    assert {match.call.outcome for match in found} == {"BudgetExceededError"}
+    lines = [match.line for match in found if match.line is not None]
+    assert sorted(lines, key=lambda line: line.time) == flood
+    with pytest.raises(ReplayDivergenceError, match=r"recorded: g\(\)\n  now:      f\(400\)"):
+        ask(tape, "f", 400)
+    assert ask(tape, "g")
+
+
 def test_a_refused_fetch_is_refused_again() -> None:
     line = {"request": "/v1/fetch/h1", "outcome": "HandleError", "error": "gone", "refused": True}
     tape = CallerTape("lab-1", [GateCall.from_gate("tools", line), call("f", 1, at=1)])
     with pytest.raises(ReplayDivergenceError, match="handle.fetch"):
         tape.match("handle.fetch", "[[],{}]", (), handle="h2")
-    assert "gone" in tape.match("handle.fetch", "[[],{}]", (), handle="h1").result
+    assert "gone" in tape.match("handle.fetch", "[[],{}]", (), handle="h1").call.result
     assert ask(tape, "f", 1)
 
 

@@ -236,7 +236,7 @@ class ReplayGate:
             arguments = self._redactor.redact(asked.arguments)
             hashes = asked.hashes(self._redactor)
             tape = self.tapes.tape(caller)
-            recorded = tape.match(function, arguments, hashes, handle=handle)
+            match = tape.match(function, arguments, hashes, handle=handle)
         except ValueError:
             return self._error(400, "ProtocolError", "the arguments are not JSON")
         except ReplayDivergenceError as error:
@@ -246,9 +246,10 @@ class ReplayGate:
             logger.error("replay of %r: %s", self.name, error)
             self._differences.add(str(error))
             return self._error(409, "GateError", f"replay: {error}")
-        now = time.time()
-        tool_call = asked.request.tool_call
-        self._log_call(replace(recorded, caller=caller, time=now, tool_call=tool_call))
+        recorded = match.call
+        if match.line is not None:
+            token = asked.request.tool_call
+            self._log_call(replace(match.line, caller=caller, time=time.time(), tool_call=token))
         answer = self.render(recorded)
         if recorded.lost and tape.has_again(recorded):
             # As when the process ended: the connection closes, and a retry gets `answer`.

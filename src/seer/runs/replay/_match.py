@@ -8,10 +8,31 @@ import json
 import re
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from seer.errors import ReplayDivergenceError
 from seer.runs._call_values import left_out
 from seer.runs._calls import GateCall, call_key
+
+
+@dataclass(frozen=True)
+class Match:
+    """A recorded answer."""
+
+    call: GateCall
+    line: GateCall | None
+    """What the record of the replay gets; None if it has that already."""
+
+
+@dataclass
+class _Counted:
+    """Refused requests that followed each other so fast that the record has only their number."""
+
+    summary: GateCall
+    begin: float
+    """Before when none of them was made."""
+    left: int
+    is_told: bool = False
 
 
 class CallerTape:
@@ -23,6 +44,13 @@ class CallerTape:
         # Other requests are refused again without the record.
         made = (call for call in calls if call.is_call)
         self._left = sorted(made, key=lambda call: call.started)
+        self._counted: list[_Counted] = []
+        for call in sorted(calls, key=lambda call: call.time):
+            if count := _counted(call):
+                begin = self._counted[-1].summary.time if self._counted else 0.0
+                self._counted.append(_Counted(call, begin, count))
+        self._refused: dict[tuple[str, str], GateCall] = {}
+        """The last call that was refused, by function and handle."""
         self.played: list[GateCall] = []
         """The consumed calls, in the order of consumption."""
 
@@ -38,7 +66,7 @@ class CallerTape:
 
     def match(
         self, function: str, arguments: str, buffers: Sequence[str], *, handle: str = ""
-    ) -> GateCall:
+    ) -> Match:
         """The recorded call that answers this one.
 
         Raises:
@@ -50,20 +78,32 @@ class CallerTape:
             index = self._find(function, handle, key)
             if index is not None:
                 self._check_complete(self._left[index])
-                self.played.append(self._left.pop(index))
-                return self.played[-1]
+                found = self._left.pop(index)
+                self.played.append(found)
+                if found.arguments is None and not found.lost:
+                    self._refused[function, handle] = found
+                return Match(found, found)
+            counted = self._counted_now()
+            refused = self._refused.get((function, handle))
+            if counted is not None and refused is not None:
+                counted.left -= 1
+                line = None if counted.is_told else counted.summary
+                counted.is_told = True
+                return Match(refused, line)
             expected = self._left[0] if self._left else None
-        found = show(function, arguments, buffers)
+        shown = show(function, arguments, buffers)
         wanted = "no more calls"
         if expected is not None:
             wanted = _describe(expected)
+        elif counted is not None:
+            wanted = f"{counted.left} refused requests, of which only the number is recorded"
         number = len(self.played) + 1
         raise ReplayDivergenceError(
             f"call {number} of {self.caller!r} is not the recorded one:\n"
             f"  recorded: {wanted}\n"
-            f"  now:      {found}",
+            f"  now:      {shown}",
             recorded=wanted if expected is not None else "",
-            found=found,
+            found=shown,
         )
 
     def _find(self, function: str, handle: str, key: str) -> int | None:
@@ -81,6 +121,13 @@ class CallerTape:
                 unknown = index
             earliest_end = min(earliest_end, recorded.time)
         return unknown
+
+    def _counted_now(self) -> _Counted | None:
+        """Requests that may come next, and of which the record has only the number."""
+        for item in self._counted:
+            if item.left and (not self._left or self._left[0].started >= item.begin):
+                return item
+        return None
 
     def _check_complete(self, recorded: GateCall) -> None:
         missing = left_out(recorded)
@@ -161,6 +208,12 @@ class Tapes:
             if id(tape) not in taken and number is not None and ordinal(name) == number:
                 return tape
         return CallerTape(caller, ())
+
+
+def _counted(call: GateCall) -> int:
+    """How many refused requests a line of a record stands for; 0 for other lines."""
+    found = None if call.function else re.search(r'"(\d+) more requests were refused', call.result)
+    return int(found[1]) if found else 0
 
 
 def _describe(call: GateCall) -> str:
