@@ -227,6 +227,24 @@ def test_a_caller_with_another_name_gets_the_tape_of_its_place() -> None:
     assert tapes.tape("y3-2").caller == "x9-2"
 
 
+def test_a_session_gets_the_tape_of_its_name_in_whatever_order_it_opens() -> None:
+    recorded = [call("f", name, at=1, caller=name) for name in ("alpha-1", "beta-2", "beta-4")]
+    tapes = Tapes([*recorded, call("f", 1, at=1, caller="local-aa11bb-3")])
+    found = {name: tapes.tape(name).caller for name in ("beta-1", "alpha-2", "local-cc22dd-4")}
+    assert found == {"beta-1": "beta-2", "alpha-2": "alpha-1", "local-cc22dd-4": "local-aa11bb-3"}
+    assert tapes.tape("beta-5").caller == "beta-4"
+    assert tapes.tape("beta-6").left == 0
+
+
+def test_a_session_that_makes_no_calls_takes_no_tape_of_another() -> None:
+    tapes = Tapes([call("f", 1, at=1, caller="lab-2")])
+    tapes.open("lab-1")
+    tapes.open("lab-2")
+    # It makes a call now, and made none in the recording.
+    assert tapes.tape("lab-1").left == 0
+    assert tapes.tape("lab-2").left == 1
+
+
 # --- over the wire --------------------------------------------------------------------------
 
 SCHEMA: dict[str, Any] = {"version": 1, "name": "tools", "functions": []}

@@ -155,8 +155,10 @@ class CallerTape:
 class Tapes:
     """The recorded calls of one interface, by caller.
 
-    Callers are named after sessions, whose names can differ between runs. So a caller without a
-    tape of its name gets the tape of the caller that was opened at the same position.
+    Callers are named after sessions and numbered in the order in which they open. Both can differ
+    between runs. So a caller without a tape of its name gets one with the same name and another
+    number, then one of the same kind of session that the user did not name, then the one of the
+    same number. It takes no tape that fits another caller better which waits for its first call.
     """
 
     def __init__(self, calls: Sequence[GateCall]) -> None:
@@ -199,15 +201,23 @@ class Tapes:
         return list(self.given().values())
 
     def _find(self, caller: str) -> CallerTape:
-        taken = {id(tape) for tape in self._given.values()}
-        exact = self._tapes.get(caller)
-        if exact is not None and id(exact) not in taken:
-            return exact
+        given = [tape.caller for tape in self._given.values()]
+        free = [name for name in self._tapes if name not in given]
+        waiting = [name for name in self._opened if name != caller and name not in self._given]
+        if caller in free:
+            return self._tapes[caller]
         number = ordinal(caller)
-        for name, tape in self._tapes.items():
-            if id(tape) not in taken and number is not None and ordinal(name) == number:
-                return tape
-        return CallerTape(caller, ())
+        for form in (_without_number, _kind):
+            waits = {(form(name), ordinal(name)) for name in waiting}
+            alike = [name for name in free if form(name) == form(caller)]
+            fitting = [name for name in alike if ordinal(name) == number]
+            fitting += [name for name in alike if (form(name), ordinal(name)) not in waits]
+            if fitting:
+                return self._tapes[fitting[0]]
+            forms = {form for form, _ in waits}
+            free = [name for name in free if form(name) not in forms]
+        fitting = [name for name in free if number is not None and ordinal(name) == number]
+        return self._tapes[fitting[0]] if fitting else CallerTape(caller, ())
 
 
 def _counted(call: GateCall) -> int:
@@ -242,8 +252,22 @@ def show(function: str, arguments: str, buffers: Sequence[str]) -> str:
     return f"{function}({text}){arrays}"
 
 
+# The suffix distinguishes the callers of this controller from those of an earlier controller.
+_NUMBER = re.compile(r"-(\d+)(?:-[0-9a-f]{4})?$")
+_RANDOM = re.compile(r"-[0-9a-f]{6}$")
+"""The end of the name of a session that the user did not name."""
+
+
 def ordinal(caller: str) -> str | None:
     """The position of a caller among its gate's callers; None if its name has no number."""
-    # The suffix distinguishes this controller's callers from those of an earlier controller.
-    found = re.search(r"-(\d+)(?:-[0-9a-f]{4})?$", caller)
+    found = _NUMBER.search(caller)
     return found[1] if found else None
+
+
+def _without_number(caller: str) -> str:
+    return _NUMBER.sub("", caller)
+
+
+def _kind(caller: str) -> str:
+    """The name without its number, and without the random part that some names have."""
+    return _RANDOM.sub("-*", _without_number(caller))
