@@ -192,3 +192,37 @@ def test_a_loop_past_a_budget_is_refused_as_often_as_before(tmp_path: Path) -> N
     again = seer(tmp_path, "replay", run_id)
     assert again.stdout.startswith("('BudgetExceededError', 380)\n"), again.stdout + again.stderr
     assert again.returncode == 0, again.stdout
+
+
+BUDGETS = """
+async def main():
+    async with ScopedSandbox(SandboxConfig(gpu=None)) as scoped:
+        given = {
+            "caller_budget": Budget(calls=10, seconds=100),
+            "budget": Budget(calls=50),
+            "function_budgets": {"plus": Budget(calls=20)},
+        }
+        library = await scoped.aserve("interface.py", name="vec", **given)
+        vec = library.connect()
+        for n in range(5):
+            tried(vec.plus, *["x", 1, 2, 3][n:n + 1])
+            found = vec.budget()
+            for kind in ("used", "left"):
+                found["caller"][kind]["seconds"] = round(found["caller"][kind]["seconds"], 3)
+            print(found, flush=True)
+        tools = await scoped.aserve("interface.py", name="vec", expose_as="mcp", **given)
+        await run(mcp_config=tools)
+
+asyncio.run(main())
+"""
+
+
+def test_budgets_are_the_recorded_ones(tmp_path: Path) -> None:
+    (tmp_path / "interface.py").write_text(INTERFACE)
+    (tmp_path / "main.py").write_text(BEGIN + BUDGETS)
+    first = seer(tmp_path, "run", "main.py")
+    assert "'calls': 10" in first.stdout and "'calls': 50" in first.stdout, first.stderr
+    (run,) = RunIndex(tmp_path / "records").list()
+    again = seer(tmp_path, "replay", run.run_id)
+    assert again.stdout.startswith(first.stdout), again.stdout + again.stderr + first.stdout
+    assert again.returncode == 0

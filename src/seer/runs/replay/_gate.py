@@ -28,6 +28,7 @@ from seer.rpc.server._streams import recorded_stream
 from seer.rpc.wire._http import WireError, head_prefix
 from seer.runs._call_values import is_stream
 from seer.runs._calls import GateCall
+from seer.runs.replay._budget import budget_answer
 from seer.runs.replay._differences import Differences
 from seer.runs.replay._match import Tapes
 from seer.runs.replay._requests import Asked, RequestReader
@@ -84,6 +85,7 @@ class ReplayGate:
         read_blob: Returns the content of a recorded array.
         host_path: Returns the path on this host of a socket in the machine.
         live: The live gate, for a replay that may continue past the record.
+        about: The recorded description of the interface, for its budgets.
     """
 
     def __init__(
@@ -95,10 +97,12 @@ class ReplayGate:
         read_blob: Callable[[str], bytes],
         host_path: Callable[[str], Path],
         live: LiveGate | None = None,
+        about: Mapping[str, Any] | None = None,
     ) -> None:
         self.name = name
         self.tapes = Tapes(calls)
         self._schema = dict(schema)
+        self._about = {**(about or {}), "schema": self._schema}
         self._read_blob = read_blob
         self._host_path = host_path
         self._live = live
@@ -210,8 +214,7 @@ class ReplayGate:
         if kind == "schema":
             return self._plain(for_callers(self._schema))
         if kind == "budget":
-            empty: dict[str, Any] = {"limit": {}, "used": {}, "left": {}}
-            return self._plain({"caller": empty, "interface": empty, "functions": {}})
+            return self._plain(budget_answer(self._about, self.tapes.played(caller)))
         if kind == "result" and (caller, argument) in self._kept:
             return self._kept[caller, argument]
         if kind in {"release", "free", "cancel"}:

@@ -181,6 +181,12 @@ class Tapes:
                 self._given[caller] = self._find(caller)
             return self._given[caller]
 
+    def played(self, caller: str) -> list[GateCall]:
+        """The recorded calls that were answers for a caller until now."""
+        with self._lock:
+            tape = self._given.get(caller)
+        return [] if tape is None else list(tape.played)
+
     def given(self) -> dict[str, CallerTape]:
         """The tapes that were handed out, by the caller that has them now."""
         with self._lock:

@@ -104,6 +104,7 @@ def gate_maker(run: Run, takeover: Takeover | None = None) -> GateMaker:
             read_blob=partial(_blob_of_any, runs),
             host_path=host_path,
             live=takeover,
+            about=interfaces[name, number],
         )
         if takeover is not None:
             takeover.add_gate(gate)
