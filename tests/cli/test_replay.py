@@ -68,9 +68,9 @@ def seer(folder: Path, *arguments: str, **env: str) -> subprocess.CompletedProce
     )
 
 
-def recorded(folder: Path, program: str, **env: str) -> str:
+def recorded(folder: Path, program: str, interface: str = INTERFACE, **env: str) -> str:
     """Record a program; returns the id of its first run."""
-    (folder / "interface.py").write_text(INTERFACE)
+    (folder / "interface.py").write_text(interface)
     (folder / "main.py").write_text(BEGIN + program)
     done = seer(folder, "run", "main.py", **env)
     assert done.returncode == 0, done.stderr
@@ -226,3 +226,71 @@ def test_budgets_are_the_recorded_ones(tmp_path: Path) -> None:
     again = seer(tmp_path, "replay", run.run_id)
     assert again.stdout.startswith(first.stdout), again.stdout + again.stderr + first.stdout
     assert again.returncode == 0
+
+
+HANDLES = """
+async def main():
+    async with ScopedSandbox(SandboxConfig(gpu=None)) as scoped:
+        budget = Budget(calls=30)
+        library = await scoped.aserve("interface.py", name="vec", caller_budget=budget)
+        vec = library.connect()
+        kept, freed, dropped = [vec.keep(n) for n in (5, 6, 7)]
+        print("add", vec.add(kept), vec.add(freed), flush=True)
+        freed.free()
+        del dropped
+        if os.environ["MORE"]:
+            print("live", vec.plus(100), vec.add(kept), kept.fetch(), flush=True)
+            print("kept", vec.alive(), vec.budget()["caller"]["used"]["calls"], flush=True)
+            kept.free()
+            print("kept", vec.alive(), tried(kept.fetch), flush=True)
+        tools = await scoped.aserve(
+            "interface.py", name="vec", expose_as="mcp", caller_budget=budget
+        )
+        await run(mcp_config=tools)
+
+asyncio.run(main())
+"""
+
+WITH_HANDLES = """
+import weakref
+from seer.rpc import Handle
+
+found = []
+
+@expose
+def keep(n: int) -> Handle:
+    made = {n}
+    found.append(weakref.ref(made))
+    return made
+
+@expose
+def add(kept: set) -> int:
+    global total
+    total += sum(kept)
+    return total
+
+@expose
+def alive() -> int:
+    return sum(item() is not None for item in found)
+"""
+
+
+def test_a_live_interface_has_the_handles_of_the_record_and_serves_everything(
+    tmp_path: Path,
+) -> None:
+    interface = f"{INTERFACE}\n{WITH_HANDLES}"
+    run_id = recorded(tmp_path, HANDLES, interface, MORE="")
+    live = seer(tmp_path, "replay", run_id, "--live-after", "local", MORE="1")
+    lines = live.stdout.splitlines()
+    assert lines[:2] == ["add 5 11", "live 111 116 {5}"], live.stdout + live.stderr
+    assert lines[2:4] == ["kept 1 9.0", "kept 0 HandleError"]
+    assert live.returncode == 0, live.stdout + live.stderr
+
+
+def test_a_live_interface_that_answers_otherwise_does_not_take_over(tmp_path: Path) -> None:
+    run_id = recorded(tmp_path, PROGRAM, CALLS="1 2 3")
+    (tmp_path / "interface.py").write_text(INTERFACE.replace("total += n", "total += 1 / (n - 2)"))
+    live = seer(tmp_path, "replay", run_id, "--live-after", "local", CALLS="1 2 9 10")
+    assert live.returncode == 3, live.stdout + live.stderr
+    assert live.stdout.startswith("1\n3\nGateError\nGateError\n"), live.stdout + live.stderr
+    assert "plus(2) succeeded in the recording, and failed with ZeroDivisionError" in live.stdout

@@ -5,7 +5,9 @@ It tests the matching itself, for orders of calls that no program produces relia
 
 import json
 import socket
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,8 @@ from seer.rpc.server._streams import recorded_stream
 from seer.rpc.wire._http import head_prefix
 from seer.runs import GateCall, RunRecord, new_run_id, open_run
 from seer.runs.replay._gate import Answered, LiveGate, ReplayGate
-from seer.runs.replay._match import CallerTape, Tapes
+from seer.runs.replay._live import Takeover
+from seer.runs.replay._match import CallerTape, Match, Tapes
 from seer.runs.replay._provider import gate_maker
 from seer.runs.replay._requests import Asked
 from tests.waiting import wait_until
@@ -316,6 +319,9 @@ def test_a_live_gate_that_cannot_take_over_is_an_error_of_the_call(
     class Gone:
         has_taken_over = False
 
+        def holding_off(self) -> AbstractContextManager[bool]:
+            return nullcontext(True)
+
         def take_over(self) -> None:
             raise InterfaceDiedError("the live 'tools' is gone")
 
@@ -330,11 +336,53 @@ def test_a_live_gate_that_cannot_take_over_is_an_error_of_the_call(
     gate.close()
 
 
+def test_a_take_over_repeats_also_the_call_that_the_record_is_answering(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    takeover = Takeover()
+    live, front = (
+        ReplayGate(
+            "tools",
+            SCHEMA,
+            [call("f", 1, at=1)],
+            read_blob=lambda digest: b"",
+            host_path=lambda path, side=side: tmp_path / f"{side}{path}",
+            live=side_live,
+        )
+        for side, side_live in (("live", None), ("front", takeover))
+    )
+    for gate in (live, front):
+        gate.serve_caller("lab-1", "/caller.sock")
+    takeover.add_gate(front)
+    takeover.add_caller("tools", "lab-1", tmp_path / "live/caller.sock")
+    over = threading.Thread(target=takeover.take_over)
+    match = CallerTape.match
+
+    def slow(tape: CallerTape, *args: Any, **more: Any) -> Match:
+        if not over.ident:
+            over.start()
+            # It waits for this call, so this takes the whole time.
+            over.join(0.3)
+        return match(tape, *args, **more)
+
+    monkeypatch.setattr(CallerTape, "match", slow)
+    with client.connect("tools", f"path:{tmp_path / 'front/caller.sock'}") as gate:
+        assert gate.call("f", [1]) == "f(1,)"
+    over.join(30)
+    assert [made.function for made in live.tapes.played("lab-1")] == ["f"]
+    assert takeover.has_taken_over
+    for gate in (live, front):
+        gate.close()
+
+
 def test_a_stream_whose_items_are_not_all_recorded_is_made_live_if_there_is_a_live_gate(
     serve: Callable[..., client.Gate],
 ) -> None:
     class Alive:
         has_taken_over = False
+
+        def holding_off(self) -> AbstractContextManager[bool]:
+            return nullcontext(not self.has_taken_over)
 
         def take_over(self) -> None:
             self.has_taken_over = True

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from seer.rpc.interface._budget import FIELDS
 from seer.runs._calls import GateCall
 
 _STOPPED = frozenset(
@@ -17,6 +18,11 @@ _STOPPED = frozenset(
 """The outcomes of calls that may have waited without being executed."""
 
 
+def stopped_before_it_ran(call: GateCall) -> bool:
+    """Whether a call ended while it waited for its turn."""
+    return not call.run and call.outcome in _STOPPED
+
+
 def budget_answer(about: Mapping[str, Any], played: Iterable[GateCall]) -> dict[str, Any]:
     """The answer to a caller that asks for its budget, as a live gate gives it.
 
@@ -29,12 +35,12 @@ def budget_answer(about: Mapping[str, Any], played: Iterable[GateCall]) -> dict[
         function["name"]: function.get("options", {}) for function in functions
     }
     limits = _limits(about.get("caller_budget"))
-    used = dict.fromkeys(("calls", "seconds", "gpu_seconds", "bytes"), 0.0)
+    used: dict[str, float] = dict.fromkeys(FIELDS, 0.0)
     for call in played:
         if call.arguments is None and not call.lost:
             continue  # it was refused
-        if not call.run and call.outcome in _STOPPED:
-            continue  # it was stopped before it was executed
+        if stopped_before_it_ran(call):
+            continue
         used["calls"] += options.get(call.function, {}).get("cost", 1)
         used["seconds"] += call.run
         used["gpu_seconds"] += call.gpu
@@ -54,7 +60,8 @@ def budget_answer(about: Mapping[str, Any], played: Iterable[GateCall]) -> dict[
 
 
 def _of_function(about: Mapping[str, Any], name: str, most: int | None) -> dict[str, float]:
-    limits = _limits((about.get("function_budgets") or {}).get(name))
+    budgets: dict[str, dict[str, float]] = about.get("function_budgets") or {}
+    limits = _limits(budgets.get(name))
     return limits if most is None else {**limits, "calls": min(limits.get("calls", most), most)}
 
 

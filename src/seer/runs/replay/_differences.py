@@ -8,7 +8,6 @@ ended.
 import json
 import os
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 from seer.runs.replay._match import Tapes
@@ -23,13 +22,14 @@ class Differences:
     Args:
         interface: The gate's name.
         tapes: The recorded calls.
-        is_over: Whether the record no longer answers, so that its other calls are not missed.
+        may_end_early: Whether calls that are not made are no difference, because a live interface
+            can take over.
     """
 
-    def __init__(self, interface: str, tapes: Tapes, is_over: Callable[[], bool]) -> None:
+    def __init__(self, interface: str, tapes: Tapes, *, may_end_early: bool) -> None:
         self._interface = interface
         self._tapes = tapes
-        self._is_over = is_over
+        self._may_end_early = may_end_early
         self._lock = threading.Lock()
         self._path = os.environ.get(NOTES_VARIABLE, "")
         self._process = os.getpid()
@@ -52,7 +52,7 @@ class Differences:
             self._finished = True
             if self._count > 1:
                 self._write(f"further calls that differ: {self._count - 1}")
-            if self._is_over():
+            if self._may_end_early:
                 return
             for tape in self._tapes.taking_part(f"{self._interface}-in-a-script-"):
                 if tape.left:

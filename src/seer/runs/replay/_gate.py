@@ -13,6 +13,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -55,14 +56,21 @@ class LiveGate(Protocol):
 
     @property
     def has_taken_over(self) -> bool:
-        """Whether the live gate answers all calls from now on."""
+        """Whether the live gate answers everything from now on."""
+        ...
+
+    def holding_off(self) -> AbstractContextManager[bool]:
+        """Let nothing take over meanwhile; gives whether the record still answers.
+
+        What the record answers meanwhile is repeated by a later take-over.
+        """
         ...
 
     def take_over(self) -> None:
         """Let the live gate take over.
 
         Raises:
-            GateError: It cannot be reached.
+            GateError: It cannot be reached, or its state cannot become that of the recording.
         """
         ...
 
@@ -106,15 +114,15 @@ class ReplayGate:
         self._read_blob = read_blob
         self._host_path = host_path
         self._live = live
-        self._differences = Differences(
-            name, self.tapes, lambda: live is not None and live.has_taken_over
-        )
+        self._differences = Differences(name, self.tapes, may_end_early=live is not None)
         # Also if the program ends without closing it.
         weakref.finalize(self, self._differences.finish)
         self._lock = threading.Lock()
         self._listeners: dict[str, socket.socket] = {}
         self._open: set[socket.socket] = set()
         self._kept: dict[tuple[str, str], bytes] = {}
+        self.freed: list[tuple[str, str]] = []
+        """The handles that were freed while the record answered, each after its caller."""
         self._closed = False
         self._prefix = head_prefix(EPOCH)
         self._redactor = Redactor()
@@ -209,14 +217,18 @@ class ReplayGate:
         if kind in {"call", "fetch"}:
             function = argument if kind == "call" else "handle.fetch"
             return self._call(caller, asked, function, handle=argument if kind == "fetch" else "")
+        if kind == "result" and (caller, argument) in self._kept:
+            return self._kept[caller, argument]
+        if self._live is not None and self._live.has_taken_over:
+            return self._forward(self._live, caller, asked)
+        freed = [argument] if kind == "free" else []
+        self.freed += [(caller, handle) for handle in (*freed, *(asked.request.free or ()))]
         if kind == "health":
             return self._plain({"epoch": EPOCH, "seconds": 0.0, "calls": 0})
         if kind == "schema":
             return self._plain(for_callers(self._schema))
         if kind == "budget":
             return self._plain(budget_answer(self._about, self.tapes.played(caller)))
-        if kind == "result" and (caller, argument) in self._kept:
-            return self._kept[caller, argument]
         if kind in {"release", "free", "cancel"}:
             return self._plain({"freed": True, "cancelled": False})
         return self._error(404, "ProtocolError", f"there is no {path!r} in a replay")
@@ -239,7 +251,12 @@ class ReplayGate:
             arguments = self._redactor.redact(asked.arguments)
             hashes = asked.hashes(self._redactor)
             tape = self.tapes.tape(caller)
-            match = tape.match(function, arguments, hashes, handle=handle)
+            with nullcontext(True) if live is None else live.holding_off() as is_recorded:
+                match = None
+                # A take-over since would not repeat this call.
+                if is_recorded:
+                    match = tape.match(function, arguments, hashes, handle=handle)
+                    self.freed += [(caller, item) for item in asked.request.free or ()]
         except ValueError:
             return self._error(400, "ProtocolError", "the arguments are not JSON")
         except ReplayDivergenceError as error:
@@ -249,6 +266,9 @@ class ReplayGate:
             logger.error("replay of %r: %s", self.name, error)
             self._differences.add(str(error))
             return self._error(409, "GateError", f"replay: {error}")
+        if match is None:
+            assert live is not None
+            return self._ask_live(live, caller, asked, function, handle)
         recorded = match.call
         if match.line is not None:
             token = asked.request.tool_call
@@ -268,6 +288,8 @@ class ReplayGate:
             began = time.time()
             answered = live.answer(self.name, caller, asked)
         except GateError as error:
+            if not live.has_taken_over:
+                self._differences.add(str(error))
             return self._error(503, type(error).__name__, str(error))
         now = time.time()
         call = GateCall(
@@ -287,6 +309,13 @@ class ReplayGate:
         )
         self._log_call(call)
         return answered.raw
+
+    def _forward(self, live: LiveGate, caller: str, asked: Asked) -> bytes:
+        """The live gate's answer to a request that is not a call."""
+        try:
+            return live.answer(self.name, caller, asked).raw
+        except GateError as error:
+            return self._error(503, type(error).__name__, str(error))
 
     def _keep(self, buffers: Sequence[bytes]) -> tuple[str, ...]:
         found = {hashlib.sha256(data).hexdigest(): data for data in buffers}

@@ -3,16 +3,18 @@
 The real sandbox is started, and each caller connects to a replayed socket in front of the real one.
 The record answers as long as calls match it. At the first call that differs, all answered calls are
 repeated on the live interface in their recorded order, which restores its module state. From then
-on, every call goes there.
+on, every request goes there. Handles of the record have other ids there, which are replaced.
 """
 
 import asyncio
+import contextlib
 import json
 import re
 import socket
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from seer._transient import TransientFolder
 from seer._unix_sockets import connect
@@ -30,9 +32,16 @@ from seer.rpc.wire._chunks import ChunkReader, split_chunk
 from seer.rpc.wire._http import WireError
 from seer.rpc.wire._protocol import FRAMES_TYPE, INLINE_ALIGN, Piece, aligned, format_pieces
 from seer.runs._calls import GateCall
+from seer.runs.replay._budget import stopped_before_it_ran
 from seer.runs.replay._gate import Answered, ReplayGate
 from seer.runs.replay._machine import GateMaker, connect_to_gate
+from seer.runs.replay._match import show
 from seer.runs.replay._requests import Asked
+
+_ID = re.compile(rb"(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])")
+_HANDLE = re.compile(r'"\$seer":\s*"handle",\s*"id":\s*"([0-9a-f]{32})"')
+_STOPPED = frozenset({"BudgetExceededError", "CallCancelledError", "DeadlineExceededError"})
+"""Why the recording stopped calls that nothing stops when they are repeated."""
 
 
 class Takeover:
@@ -41,6 +50,9 @@ class Takeover:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._taken_over = False
+        self._failed: GateError | None = None
+        self._handles: dict[bytes, bytes] = {}
+        """The ids of handles in the live interface, by their recorded ids."""
         self._sockets: dict[tuple[str, str], Path] = {}
         self._gates: list[ReplayGate] = []
 
@@ -58,17 +70,32 @@ class Takeover:
         with self._lock:
             return self._taken_over
 
+    @contextlib.contextmanager
+    def holding_off(self) -> Generator[bool]:
+        """See `LiveGate.holding_off`."""
+        with self._lock:
+            yield not self._taken_over
+
     def take_over(self) -> None:
         """Repeat the recorded calls once, then let the live interface answer.
 
         Raises:
-            GateError: It cannot be reached.
+            GateError: It cannot be reached, or a repeated call did not end as recorded. Every later
+                attempt fails too, because the calls before were repeated already.
         """
         with self._lock:
-            if not self._taken_over:
+            if self._taken_over:
+                return
+            if self._failed is not None:
+                raise self._failed
+            try:
                 for call, caller, gate in self._played():
                     self._repeat(call, caller, gate)
-                self._taken_over = True
+                self._free()
+            except GateError as error:
+                self._failed = error
+                raise
+            self._taken_over = True
 
     def answer(self, interface: str, caller: str, asked: Asked) -> Answered:
         """The live interface's answer.
@@ -76,10 +103,15 @@ class Takeover:
         Raises:
             GateError: It cannot be reached.
         """
-        head = [f"seer-call: {asked.request.call}"] if asked.request.call else []
-        if asked.request.deadline is not None:
-            head.append(f"seer-deadline: {asked.request.deadline:.6f}")
-        message = _message(asked.request.path, head, asked.text, asked.buffers)
+        request = asked.request
+        head = [f"seer-call: {request.call}"] if request.call else []
+        if request.deadline is not None:
+            head.append(f"seer-deadline: {request.deadline:.6f}")
+        if request.free:
+            head.append(f"seer-free: {','.join(map(self._present, request.free))}")
+        text = self._with_handles(asked.text)
+        path = self._present(request.path)
+        message = _message(path, head, text, asked.buffers, method=request.method)
         return self._exchange(interface, caller, message)
 
     def _played(self) -> list[tuple[GateCall, str, ReplayGate]]:
@@ -94,6 +126,7 @@ class Takeover:
                 for call, caller in made
                 # Refused requests and fetched values change nothing.
                 if call.arguments is not None and not call.handle and not call.lost
+                if not stopped_before_it_ran(call)
                 if call.started > max(ends, default=0.0)
             ]
         return sorted(played, key=lambda item: item[0].started)
@@ -101,8 +134,37 @@ class Takeover:
     def _repeat(self, call: GateCall, caller: str, gate: ReplayGate) -> None:
         buffers = [gate.blob(item) for item in call.argument_buffers]
         path = f"/v1/call/{call.function}"
-        message = _message(path, [], (call.arguments or "").encode(), buffers)
-        self._exchange(call.interface, caller, message)
+        text = (call.arguments or "").encode("utf-8", "surrogatepass")
+        message = _message(path, [], self._with_handles(text), buffers)
+        answered = self._exchange(call.interface, caller, message)
+        before, now = _failure(call.result), _failure(answered.text)
+        if before != now and before not in _STOPPED:
+            raise GateError(
+                "replay: the live interface cannot take over, because it answers a repeated call "
+                f"otherwise: {show(call.function, call.arguments or '', call.argument_buffers)} "
+                f"{_ended(before)} in the recording, and {_ended(now)} now"
+            )
+        old, new = (
+            [item.encode() for item in _HANDLE.findall(text)]
+            for text in (call.result, answered.text)
+        )
+        self._handles.update(zip(old, new, strict=False))
+
+    def _free(self) -> None:
+        """Free the handles that were freed before the take-over."""
+        for gate in self._gates:
+            for caller, handle in gate.freed:
+                if (found := self._handles.get(handle.encode())) is not None:
+                    self._exchange(gate.name, caller, _message(f"/v1/free/{found.decode()}", []))
+
+    def _with_handles(self, text: bytes) -> bytes:
+        """The text with the live ids of handles instead of the recorded ones."""
+        if not self._handles:
+            return text
+        return _ID.sub(lambda found: self._handles.get(found[0], found[0]), text)
+
+    def _present(self, text: str) -> str:
+        return self._with_handles(text.encode()).decode()
 
     def _exchange(self, interface: str, caller: str, message: bytes) -> Answered:
         path = self._sockets.get((interface, caller))
@@ -254,9 +316,31 @@ class _ControlChannel(Channel):
         await self._real.close()
 
 
-def _message(path: str, head: Sequence[str], text: bytes, buffers: Sequence[bytes]) -> bytes:
+def _failure(text: str) -> str:
+    """The name of the error in an answer; empty if it has none."""
+    try:
+        found: Any = json.loads(text)
+        error = found.get("error")
+        return str(error.get("name") or error["type"]) if error else ""
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return "GateError"
+
+
+def _ended(failure: str) -> str:
+    return f"failed with {failure}" if failure else "succeeded"
+
+
+def _message(
+    path: str,
+    head: Sequence[str],
+    text: bytes = b"",
+    buffers: Sequence[bytes] = (),
+    *,
+    method: str = "POST",
+) -> bytes:
     """A request with its arrays inline, so that no descriptors are needed."""
-    lines = [f"POST {path} HTTP/1.1", "host: gate", "seer-gate: 1", "seer-accept: frames", *head]
+    first = f"{method} {path} HTTP/1.1"
+    lines = [first, "host: gate", "seer-gate: 1", "seer-accept: frames", *head]
     body = text
     if buffers:
         pieces: list[Piece] = []
@@ -266,7 +350,8 @@ def _message(path: str, head: Sequence[str], text: bytes, buffers: Sequence[byte
             pieces.append(Piece("i", 0, start, len(buffer)))
         lines += [f"content-type: {FRAMES_TYPE.decode()}", f"seer-json: {len(text)}"]
         lines.append(f"seer-buffers: {format_pieces(pieces).decode()}")
-    lines.append(f"content-length: {len(body)}")
+    if method == "POST":
+        lines.append(f"content-length: {len(body)}")
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
