@@ -294,3 +294,61 @@ def test_a_live_interface_that_answers_otherwise_does_not_take_over(tmp_path: Pa
     assert live.returncode == 3, live.stdout + live.stderr
     assert live.stdout.startswith("1\n3\nGateError\nGateError\n"), live.stdout + live.stderr
     assert "plus(2) succeeded in the recording, and failed with ZeroDivisionError" in live.stdout
+
+
+RAW = """
+def ask(path, method, target, body):
+    with socket.socket(socket.AF_UNIX) as made:
+        made.settimeout(60)
+        made.connect(path)
+        length = b"" if method == "GET" else b"content-length: %d\\r\\n" % len(body)
+        made.sendall(f"{method} {target} HTTP/1.1\\r\\nhost: g\\r\\n".encode() + length)
+        made.sendall(b"connection: close\\r\\n\\r\\n" + body)
+        answer = b""
+        while data := made.recv(65536):
+            answer += data
+    return answer.split()[1].decode(), json.loads(answer.partition(b"\\r\\n\\r\\n")[2])
+
+REQUESTS = [
+    ("POST", "/v1/call/plus", b"[[1"),
+    ("POST", "/v1/call/plus", b"[" * 50_000),
+    ("POST", "/v1/call/plus", b'{"args": [1], "more": 1}'),
+    ("POST", "/v1/call/plus", b""),
+    ("POST", "/v1/call/plus/x", b"[[1],{}]"),
+    ("POST", "/v1/call/", b"[[1],{}]"),
+    ("POST", "/v1/call//plus", b"[[1],{}]"),
+    ("POST", "/v1/fetch/h/x", b"[[1],{}]"),
+    ("POST", "/v1/fetch/h", b"[[],{}]"),
+    ("GET", "/v1/call/plus", b""),
+    ("POST", "/v1/nothing", b""),
+    ("POST", "/v1/budget", b""),
+]
+
+async def main():
+    async with ScopedSandbox(SandboxConfig(gpu=None)) as scoped:
+        library = await scoped.aserve("interface.py", name="vec")
+        caller = await library.gate.open_caller("vec in a script")
+        path = caller.address.partition(":")[2]
+        for n, request in enumerate(REQUESTS):
+            status, found = ask(path, *request)
+            error = found["error"]
+            print(status, error["type"], flush=True)
+            print(ask(path, "POST", "/v1/call/plus", b"[[%d],{}]" % n), flush=True)
+        tools = await scoped.aserve("interface.py", name="vec", expose_as="mcp")
+        await run(mcp_config=tools)
+
+asyncio.run(main())
+"""
+
+
+def test_requests_that_the_gate_refused_are_refused_again_and_the_others_answered(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "interface.py").write_text(INTERFACE)
+    (tmp_path / "main.py").write_text(f"import json, socket\n{BEGIN}{RAW}")
+    first = seer(tmp_path, "run", "main.py")
+    assert "('200', {'result': 66})" in first.stdout, first.stdout + first.stderr
+    (run,) = RunIndex(tmp_path / "records").list()
+    again = seer(tmp_path, "replay", run.run_id)
+    assert again.stdout.startswith(first.stdout), again.stdout + again.stderr
+    assert again.returncode == 0, again.stdout

@@ -418,6 +418,25 @@ def test_junk_is_refused_and_the_gate_goes_on(
     gate.close()
 
 
+def test_a_call_whose_arrays_a_gate_refuses_is_refused_as_recorded(
+    serve: Callable[..., client.Gate], tmp_path: Path
+) -> None:
+    line: dict[str, Any] = {"caller": "lab-1", "request": "/v1/call/f", "refused": True, "time": 1}
+    line |= {"outcome": "ProtocolError", "error": "unsealed"}
+    gate = serve(GateCall.from_gate("tools", line), call("f", 1, at=2))
+    head = (
+        b"POST /v1/call/f HTTP/1.1\r\nhost: g\r\ncontent-type: application/x-seer-frames\r\n"
+        b"seer-json: 2\r\nseer-buffers: m0+0+4\r\nseer-memfds: 1\r\ncontent-length: 2\r\n\r\n"
+    )
+    with socket.socket(socket.AF_UNIX) as raw, (tmp_path / "no memfd").open("wb") as file:
+        raw.settimeout(30)
+        raw.connect(str(tmp_path / "caller.sock"))
+        socket.send_fds(raw, [head + b"[]"], [file.fileno()])
+        assert b"unsealed" in raw.recv(65536)
+    assert gate.call("f", [1]) == "f(1,)"
+    gate.close()
+
+
 def test_descriptors_of_requests_that_are_never_whole_are_closed(
     serve: Callable[..., client.Gate], tmp_path: Path
 ) -> None:

@@ -62,7 +62,7 @@ class GateCall:
     @property
     def is_call(self) -> bool:
         """Whether it is a call or a fetch; False for other requests, which were refused."""
-        return bool(self.function) and not self.function.startswith("/")
+        return is_call(self.function)
 
     @property
     def started(self) -> float:
@@ -163,6 +163,11 @@ class GateCall:
             # A replayed gate finds values by their hash.
             line[name] = [{"sha256": item, "file": item} for item in getattr(self, name)]
         return line
+
+
+def is_call(function: str) -> bool:
+    """Whether a record has calls under this name; see `GateCall.function`."""
+    return bool(function) and not function.startswith("/")
 
 
 _MEASURED = (

@@ -28,7 +28,7 @@ from seer.rpc.server._replies import Reply, plain_message
 from seer.rpc.server._streams import recorded_stream
 from seer.rpc.wire._http import WireError, head_prefix
 from seer.runs._call_values import is_stream
-from seer.runs._calls import GateCall
+from seer.runs._calls import GateCall, is_call
 from seer.runs.replay._budget import budget_answer
 from seer.runs.replay._differences import Differences
 from seer.runs.replay._match import Tapes
@@ -37,6 +37,20 @@ from seer.runs.replay._requests import Asked, RequestReader
 logger = logging.getLogger(__name__)
 
 EPOCH = "replay"
+_CALL = "/v1/call/"
+_ROUTES = frozenset(
+    {
+        ("GET", "health", 3),
+        ("GET", "schema", 3),
+        ("GET", "budget", 3),
+        ("GET", "result", 4),
+        ("POST", "cancel", 4),
+        ("POST", "release", 3),
+        ("POST", "fetch", 4),
+        ("POST", "free", 4),
+    }
+)
+"""What callers can ask for besides calls, as in `seer.rpc.server._gate`."""
 _STATUS = {kind.__name__: status for kind, status in STATUS.items()}
 
 
@@ -196,6 +210,8 @@ class ReplayGate:
         try:
             while (asked := reader.next()) is not None:
                 connected.sendall(handle(asked))
+                if asked.request.close:
+                    return
         except WireError as error:
             text = error_text("ProtocolError", str(error))
             _try_send(connected, plain_message(error.status, self._prefix, text, close=True))
@@ -210,13 +226,16 @@ class ReplayGate:
     # --- callers -------------------------------------------------------------------------------
 
     def _answer(self, caller: str, asked: Asked) -> bytes:
-        path = asked.request.path
+        method, path = asked.request.method, asked.request.path
+        if path.startswith(_CALL):
+            return self._call_by_path(caller, asked)
         parts = path.split("/")
-        kind = parts[2] if len(parts) > 2 else ""
+        kind = parts[2] if len(parts) > 2 and parts[1] == "v1" else ""
         argument = parts[3] if len(parts) > 3 else ""
-        if kind in {"call", "fetch"}:
-            function = argument if kind == "call" else "handle.fetch"
-            return self._call(caller, asked, function, handle=argument if kind == "fetch" else "")
+        if (method, kind, len(parts)) not in _ROUTES:
+            raise WireError(f"there is no {method} {path!r}; see /v1/schema", 404)
+        if kind == "fetch":
+            return self._call(caller, asked, "handle.fetch", handle=argument)
         if kind == "result" and (caller, argument) in self._kept:
             return self._kept[caller, argument]
         if self._live is not None and self._live.has_taken_over:
@@ -232,6 +251,16 @@ class ReplayGate:
         if kind in {"release", "free", "cancel"}:
             return self._plain({"freed": True, "cancelled": False})
         return self._error(404, "ProtocolError", f"there is no {path!r} in a replay")
+
+    def _call_by_path(self, caller: str, asked: Asked) -> bytes:
+        if asked.request.method != "POST":
+            raise WireError("functions are called with POST", 405)
+        function = asked.request.path[len(_CALL) :]
+        if not is_call(function):
+            # The record does not have it as a call, so it answers none.
+            error = f"the interface exposes no function {function!r}"
+            return self._error(404, "UnknownFunctionError", error)
+        return self._call(caller, asked, function, handle="")
 
     def _call(self, caller: str, asked: Asked, function: str, *, handle: str) -> bytes:
         known = (caller, asked.request.call)
@@ -257,8 +286,8 @@ class ReplayGate:
                 if is_recorded:
                     match = tape.match(function, arguments, hashes, handle=handle)
                     self.freed += [(caller, item) for item in asked.request.free or ()]
-        except ValueError:
-            return self._error(400, "ProtocolError", "the arguments are not JSON")
+        except RecursionError:
+            return self._error(400, "ProtocolError", "the arguments are nested too deeply")
         except ReplayDivergenceError as error:
             if live is not None:
                 logger.warning("replay: the live interface takes over. %s", error)

@@ -6,10 +6,10 @@ Requests are hostile, so the live gate's strict parser reads them.
 import hashlib
 import json
 import socket
-from typing import Any
 
 from seer._redact import Redactor
 from seer.errors import ProtocolError
+from seer.rpc.server._follows import given
 from seer.rpc.server._request_buffers import RequestBuffers
 from seer.rpc.wire._descriptors import SPACE, close_each, received
 from seer.rpc.wire._http import Request, WireError, parse_request
@@ -27,18 +27,19 @@ class Asked:
         self.text = body
         self.buffers: list[bytes] = []
         if request.pieces is not None:
-            attached = RequestBuffers(body, request, descriptors, _MAX_BODY)
+            try:
+                attached = RequestBuffers(body, request, descriptors, _MAX_BODY)
+            except ProtocolError:
+                # A gate refuses and records this call without its arguments.
+                return
             self.text = bytes(attached.text)
             self.buffers = [bytes(view) for view in attached.buffers]
             attached.close()
 
     @property
     def arguments(self) -> str:
-        """The JSON text of `[args, kwargs]`."""
-        found: Any = json.loads(self.text or b"[[],{}]")
-        if isinstance(found, dict):
-            found = [found.get("args", []), found.get("kwargs", {})]  # pyright: ignore[reportUnknownMemberType]
-        return json.dumps(found, separators=(",", ":"))
+        """The JSON text of `[args, kwargs]`, or of what a gate records of arguments it refuses."""
+        return json.dumps(given(self.text), separators=(",", ":"))
 
     def hashes(self, redactor: Redactor) -> list[str]:
         """The hashes of the arrays, as a record has them."""
@@ -77,10 +78,7 @@ class RequestReader:
         if len(self._descriptors) != request.memfds:
             raise WireError(f"{len(self._descriptors)} descriptors came, not {request.memfds}")
         descriptors, self._descriptors = self._descriptors, []
-        try:
-            return Asked(request, body, descriptors)
-        except ProtocolError as error:
-            raise WireError(str(error)) from None
+        return Asked(request, body, descriptors)
 
     def close(self) -> None:
         """Close descriptors that came without a whole request."""
