@@ -16,6 +16,7 @@ from seer.console._output import duration
 
 if TYPE_CHECKING:
     from seer.runs import Run, RunSummary
+    from seer.runs._compare import Step
 
 _STATUSES = ["running", "completed", "limit", "cancelled", "error", "crashed"]
 _COLOURS = {
@@ -286,16 +287,36 @@ def diff(left: str, right: str, root: Path | None, as_json: bool) -> int:
     if as_json:
         say_json({**dataclasses.asdict(found), "equal": found.equal})
     elif found.equal:
-        say(f"the same: {found.same} steps")
+        say(f"the same: {found.same} steps, {_count(found.calls[0])}")
     else:
-        say(f"{found.same} steps are the same, then:")
-        for mark, step in (("<", found.left), (">", found.right)):
-            said = "(the run ends here)"
-            if step is not None:
-                fields = json.dumps(dict(step.fields), indent=2, ensure_ascii=False)
-                said = f"event {step.position}: {step.type} {fields}"
-            say(f"{mark} " + said.replace("\n", f"\n{mark} "))
+        if found.left or found.right:
+            say(f"{found.same} steps are the same, then:")
+            _show_steps(found.left, found.right, nothing="(the run ends here)")
+        else:
+            say(f"all {found.same} steps are the same")
+        if found.call is not None:
+            call = found.call
+            who = " and ".join(dict.fromkeys(filter(None, call.callers)))
+            be = "is" if call.same == 1 else "are"
+            say(f"of {call.interface!r}, by {who}: {_count(call.same)} {be} the same, then:")
+            _show_steps(call.left, call.right, nothing="(no more calls)")
     return 0 if found.equal else FOUND
+
+
+def _count(calls: int) -> str:
+    return f"{calls} call" + "s" * (calls != 1)
+
+
+def _show_steps(left: "Step | None", right: "Step | None", *, nothing: str) -> None:
+    for mark, step in (("<", left), (">", right)):
+        said = nothing
+        if step is not None:
+            fields = json.dumps(dict(step.fields), indent=2, ensure_ascii=False)
+            what = f"event {step.position}: {step.type}"
+            if step.type == "gate_call":
+                what = f"call {step.position}:"
+            said = f"{what} {fields}"
+        say(f"{mark} " + said.replace("\n", f"\n{mark} "))
 
 
 @command.command("export", short_help="Write runs as Inspect logs.")

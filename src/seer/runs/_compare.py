@@ -1,14 +1,17 @@
-"""Where two runs diverge: the first step that differs.
+"""Where two runs diverge: the first step that differs, and the first call of the gate.
 
 Times, ids, token counts and names of agents, sessions and servers differ between any two runs, so
 they are not compared.
 """
 
+import hashlib
 import itertools
+import json
 import re
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from seer.events import (
     ErrorEvent,
@@ -22,7 +25,11 @@ from seer.events import (
     ToolResult,
     UserMessage,
 )
+from seer.runs._blobs import BlobStore, unpack
+from seer.runs._calls import GateCall
+from seer.runs._chain import canonical, read_chain
 from seer.runs._reader import Run
+from seer.runs.replay._match import ordinal, show
 
 _COMPARED: Mapping[type[Event], tuple[str, ...]] = {
     RunStarted: ("task",),
@@ -50,9 +57,23 @@ class Step:
     """One thing that was said or done."""
 
     position: int
-    """The index of the event in the record, from 0."""
+    """The index of the event or call in the record, from 0."""
     type: str
     fields: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class CallDifference:
+    """The first calls that differ, of one caller of an interface."""
+
+    interface: str
+    callers: tuple[str | None, str | None]
+    """What the caller is called in each run; None where it made no call."""
+    same: int
+    """How many of its calls are the same, from the start."""
+    left: Step | None
+    """The first call of this run that differs; None if the caller made no further one."""
+    right: Step | None
 
 
 @dataclass(frozen=True)
@@ -66,26 +87,33 @@ class Comparison:
     right: Step | None
     calls: tuple[int, int]
     """The number of gate calls in each run."""
+    call: CallDifference | None = None
+    """The first call of the gate that differs."""
 
     @property
     def equal(self) -> bool:
-        """Whether the two runs say and do the same."""
-        return self.left is None and self.right is None
+        """Whether the two runs say and do the same, and make the same calls."""
+        return self.left is None and self.right is None and self.call is None
 
 
 def compare_runs(left: Run, right: Run) -> Comparison:
     """Find where two runs diverge.
 
+    A caller's calls are compared in their order: function, arguments, outcome, and the hash of the
+    result. Only calls that overlapped in the left run may come in another order, because their
+    order was chance.
+
     Raises:
         RecordError: A record was changed after it was written.
     """
     same = 0
-    calls = (sum(1 for _ in left.calls()), sum(1 for _ in right.calls()))
+    made = (_Calls(left), _Calls(right))
+    calls, call = (made[0].count, made[1].count), _first_call(*made)
     for a, b in itertools.zip_longest(steps(left), steps(right)):
         if a is None or b is None or _compared(a) != _compared(b):
-            return Comparison(same, a, b, calls)
+            return Comparison(same, a, b, calls, call)
         same += 1
-    return Comparison(same, None, None, calls)
+    return Comparison(same, None, None, calls, call)
 
 
 def _compared(step: Step) -> tuple[str, Mapping[str, Any]]:
@@ -104,3 +132,210 @@ def steps(run: Run) -> Iterator[Step]:
         if names is not None:
             data = event.to_json()
             yield Step(position, event.type, {name: data[name] for name in names})
+
+
+_HANDLE = re.compile(r'"\$seer": ?"handle"')
+_SHOWN = 2000
+"""Characters of a result that are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A call as it is compared; its texts are read again where that does not decide."""
+
+    number: int
+    offset: int
+    function: str
+    outcome: str
+    known: bool
+    """Whether the record has its arguments."""
+    key: str
+    digest: str
+    began: float
+    ended: float
+
+
+class _Calls:
+    """The calls of a run, by interface and caller; large values stay in their files."""
+
+    def __init__(self, run: Run) -> None:
+        self.count = 0
+        self.made: dict[str, dict[str, list[_Made]]] = {}
+        self.own = run.info.callers
+        self._path = run.folder / "calls.jsonl"
+        self._blobs = BlobStore(run.folder / "blobs")
+        self._texts: dict[tuple[int, str], str] = {}
+        offset = 0
+        for line in read_chain(self._path) if self._path.exists() else ():
+            body, start, offset = line.body, offset, line.end
+            self.count += 1
+            function, time = str(body.get("function", "")), float(body.get("time") or 0.0)
+            if not function or function.startswith("/"):
+                continue  # another request, which was refused
+            callers = self.made.setdefault(str(body.get("interface", "")), {})
+            callers.setdefault(str(body.get("caller", "")), []).append(
+                _Made(
+                    number=line.number,
+                    offset=start,
+                    function=function,
+                    outcome=str(body.get("outcome", "ok")),
+                    known=body.get("arguments") is not None,
+                    key=str(body.get("key", "")),
+                    digest=str(body.get("result_digest", "")),
+                    began=time - float(body.get("run") or 0.0) - float(body.get("queue") or 0.0),
+                    ended=time,
+                )
+            )
+
+    def read(self, made: _Made) -> GateCall:
+        """The whole call."""
+        line = next(read_chain(self._path, verify=False, start=made.offset))
+        return GateCall.from_json(unpack(line.body, self._blobs))
+
+    def arguments(self, made: _Made) -> str:
+        """The hash of what a call was given, without the ids of handles."""
+        found = self._texts.get((made.number, "arguments"))
+        if found is None:
+            call = self.read(made)
+            found = _hash(_without_handles(call.arguments or ""), call.argument_buffers)
+            self._texts[made.number, "arguments"] = found
+        return found
+
+    def result(self, made: _Made) -> str:
+        """The hash of what a call returned, without ids of handles and without a traceback."""
+        found = self._texts.get((made.number, "result"))
+        if found is None:
+            call, found = self.read(made), made.digest
+            if call.outcome != "ok" or _HANDLE.search(call.result):
+                found = _hash(_without_handles(call.result), call.result_buffers)
+            self._texts[made.number, "result"] = found
+        return found
+
+    def step(self, made: _Made) -> Step:
+        """The call as it is shown."""
+        call = self.read(made)
+        text = f"{call.function}(...)"
+        if call.arguments is not None:
+            text = show(call.function, call.arguments, call.argument_buffers)
+        fields = {
+            "call": text,
+            "outcome": call.outcome,
+            "result": call.result[:_SHOWN] + "..." * (len(call.result) > _SHOWN),
+            "result_digest": call.result_digest,
+        }
+        return Step(made.number, "gate_call", fields)
+
+
+def _hash(text: str, buffers: Sequence[str]) -> str:
+    return hashlib.sha256(canonical([text, *buffers]).encode()).hexdigest()
+
+
+def _without_handles(text: str) -> str:
+    """JSON text in one form, without what differs in any two runs."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, list):
+            return [plain(item) for item in cast("list[Any]", value)]
+        if isinstance(value, dict):
+            mapping = cast("dict[str, Any]", value)
+            error = {"type", "message"} <= mapping.keys()
+            left_out = "id" if mapping.get("$seer") == "handle" else "traceback" if error else None
+            return {name: plain(item) for name, item in mapping.items() if name != left_out}
+        return value
+
+    try:
+        return canonical(plain(json.loads(text)))
+    except ValueError:
+        return text
+
+
+def _first_call(left: _Calls, right: _Calls) -> CallDifference | None:
+    """The first caller whose calls differ, and the first of them."""
+    for interface in dict.fromkeys((*left.made, *right.made)):
+        mine, theirs = left.made.get(interface, {}), right.made.get(interface, {})
+        own = (left.own.get(interface), right.own.get(interface))
+        for callers in _paired(list(mine), list(theirs), own):
+            one, other = mine.get(callers[0] or "", []), theirs.get(callers[1] or "", [])
+            same, a, b = _difference(left, one, right, other)
+            if a is not None or b is not None:
+                return CallDifference(
+                    interface=interface,
+                    callers=callers,
+                    same=same,
+                    left=None if a is None else left.step(a),
+                    right=None if b is None else right.step(b),
+                )
+    return None
+
+
+def _paired(
+    left: list[str], right: list[str], own: tuple[str | None, str | None]
+) -> Iterator[tuple[str | None, str | None]]:
+    """Each caller of the left run with the same caller of the right run.
+
+    That is the caller of the runs' own session, then the one of the same name, then the one that
+    was opened at the same position, then the next one.
+    """
+    rules: tuple[Callable[[str, str], bool], ...] = (
+        lambda one, other: (one, other) == own,
+        lambda one, other: one == other,
+        lambda one, other: ordinal(one) is not None and ordinal(one) == ordinal(other),
+        lambda one, other: True,
+    )
+    found: dict[str, str] = {}
+    free = dict.fromkeys(right)
+    for alike in rules:
+        for one in left:
+            other = None if one in found else next((b for b in free if alike(one, b)), None)
+            if other is not None:
+                del free[other]
+                found[one] = other
+    yield from ((one, found.get(one)) for one in left)
+    yield from ((None, other) for other in free)
+
+
+def _difference(
+    left: _Calls, one: Sequence[_Made], right: _Calls, other: Sequence[_Made]
+) -> tuple[int, _Made | None, _Made | None]:
+    """How many calls of a caller are the same, and the first that differ."""
+    rest = deque(sorted(one, key=lambda made: made.began))
+    # A replay answers at once but records the times that calls took, so only their ends are sure.
+    again = sorted(other, key=lambda made: made.ended)
+    for same, now in enumerate(again):
+        earliest_end = float("inf")
+        next_ones: list[tuple[float, int, _Made]] = []
+        for index, made in enumerate(rest):
+            if made.began > earliest_end:
+                break
+            next_ones.append((made.ended, index, made))
+            earliest_end = min(earliest_end, made.ended)
+        # Of equal calls the first to end: what began after its end comes after it.
+        next_ones.sort()
+        found = next((index for _, index, made in next_ones if _equal(made, now)), None)
+        if found is None:
+            alike = (index for _, index, made in next_ones if _alike(left, made, right, now))
+            found = next(alike, None)
+        if found is None:
+            return same, rest[0] if rest else None, now
+        del rest[found]
+    return len(again), rest[0] if rest else None, None
+
+
+def _equal(one: _Made, other: _Made) -> bool:
+    """Whether two calls are the same by what is known without reading their texts."""
+    what = (one.function, one.outcome, one.key, one.digest)
+    return bool(one.key) and what == (other.function, other.outcome, other.key, other.digest)
+
+
+def _alike(left: _Calls, one: _Made, right: _Calls, other: _Made) -> bool:
+    if (one.function, one.outcome) != (other.function, other.outcome):
+        return False
+    return (
+        (one.key == other.key and bool(one.key))
+        or not (one.known and other.known)
+        or left.arguments(one) == right.arguments(other)
+    ) and (
+        one.digest == other.digest
+        or not (one.digest and other.digest)
+        or left.result(one) == right.result(other)
+    )

@@ -1,0 +1,144 @@
+"""Two runs are the same if they say and do the same, and their code made the same gate calls."""
+
+import itertools
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seer.cli import main
+from seer.runs import Comparison, GateCall, Run, RunInfo, RunRecord, compare_runs, open_run
+
+_numbers = itertools.count()
+
+
+def call(function: str, *args: Any, at: float, run: float = 0.1, **more: Any) -> GateCall:
+    text = json.dumps({"result": f"{function}{args}"})
+    given: dict[str, Any] = {
+        "interface": "tools",
+        "caller": "lab-1",
+        "function": function,
+        "arguments": json.dumps([list(args), {}]),
+        "result": text,
+        "result_digest": f"digest of {text}",
+        "time": at + run,
+        "run": run,
+        **more,
+    }
+    return GateCall(**given)
+
+
+def record(
+    root: Path,
+    calls: Sequence[GateCall] = (),
+    events: Sequence[dict[str, Any]] = (),
+    **info: Any,
+) -> Run:
+    name = f"20260101-000000-{next(_numbers):08x}"
+    made = RunRecord.create(root, name, meta=RunInfo(task="look", **info))
+    for item in calls:
+        made.call(item.to_json())
+    for event in events:
+        made.event(event)
+    made.close("completed")
+    return open_run(name, root)
+
+
+def shown(comparison: Comparison) -> list[str | None]:
+    found = comparison.call
+    assert found is not None
+    return [None if step is None else step.fields["call"] for step in (found.left, found.right)]
+
+
+def test_runs_whose_calls_differ_are_not_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    five = record(tmp_path, [call("plus", n, at=n) for n in range(5)])
+    one = record(tmp_path, [call("plus", 0, at=7)])
+    other = record(
+        tmp_path, [call("plus", 9, at=7), *(call("plus", n, at=n) for n in range(9, 13))]
+    )
+    failed = record(tmp_path, [call("plus", 0, at=7, outcome="GateBusyError")])
+    result = record(tmp_path, [call("plus", 0, at=7, result_digest="another")])
+    assert shown(compare_runs(five, one)) == ["plus(1)", None]
+    assert shown(compare_runs(one, five)) == [None, "plus(1)"]
+    assert shown(compare_runs(five, other)) == ["plus(0)", "plus(9)"]
+    assert shown(compare_runs(one, failed)) == ["plus(0)", "plus(0)"]
+    assert shown(compare_runs(one, result)) == ["plus(0)", "plus(0)"]
+    assert not compare_runs(five, one).equal
+    assert main(["runs", "diff", five.run_id, one.run_id, "--runs", str(tmp_path)]) == 3
+    said = capsys.readouterr().out
+    assert "1 call is the same, then:" in said
+    assert '< call 1: {\n<   "call": "plus(1)",' in said
+    assert "> (no more calls)" in said
+
+
+def test_calls_are_compared_without_times_ids_and_generated_names(tmp_path: Path) -> None:
+    first = record(
+        tmp_path,
+        [
+            call("plus", 1, at=1, caller="script-1", call="4431bf812c85-1"),
+            call("plus", 2, at=2, caller="local-aa11bb-2", tool_call="c1"),
+        ],
+        callers={"tools": "local-aa11bb-2"},
+    )
+    again = record(
+        tmp_path,
+        [
+            call("plus", 2, at=70, run=3, caller="local-ee33ff-1", tool_call="c7"),
+            call("plus", 1, at=50, caller="script-9", call="05dd0e233107-1"),
+        ],
+        callers={"tools": "local-ee33ff-1"},
+    )
+    assert compare_runs(first, again).equal
+
+
+def test_handles_are_compared_without_their_random_ids(tmp_path: Path) -> None:
+    def run(handle: str, rows: int, more: str = "") -> Run:
+        reference = {"$seer": "handle", "id": handle}
+        kept = json.dumps({"result": {**reference, "type": "list", "shape": [rows]}})
+        given = json.dumps([[reference], {"note": more}])
+        calls = [
+            call("keep", at=1, result=kept, result_digest=f"of {kept}"),
+            call("add", at=2, arguments=given),
+            call("handle.fetch", at=3, handle=handle),
+        ]
+        return record(tmp_path, calls)
+
+    long = "x" * 10_000
+    assert compare_runs(run("4f1e09", 3), run("7c2a31", 3)).equal
+    assert compare_runs(run("4f1e09", 3, long), run("7c2a31", 3, long)).equal
+    assert shown(compare_runs(run("4f1e09", 3), run("7c2a31", 4))) == ["keep()", "keep()"]
+
+
+def test_only_calls_that_overlapped_may_come_in_another_order(tmp_path: Path) -> None:
+    at_once = record(tmp_path, [call("plus", 1, at=1, run=2), call("plus", 2, at=2, run=2)])
+    in_turn = record(tmp_path, [call("plus", 1, at=1), call("plus", 2, at=2)])
+    reverse = record(tmp_path, [call("plus", 2, at=1), call("plus", 1, at=2)])
+    assert compare_runs(at_once, reverse).equal
+    alike = [call("plus", 1, at=0, run=10), call("plus", 1, at=1, run=1), call("plus", 2, at=3)]
+    threads = record(tmp_path, alike)
+    assert compare_runs(threads, threads).equal
+    assert shown(compare_runs(in_turn, reverse)) == ["plus(1)", "plus(2)"]
+
+
+def test_a_call_that_was_lost_is_compared_by_what_is_known_of_it(tmp_path: Path) -> None:
+    def lost(function: str, **more: Any) -> Run:
+        made = call(function, 1, at=1, outcome="CallLostError", result_digest="", **more)
+        return record(tmp_path, [made])
+
+    known, unknown = lost("plus"), lost("plus", arguments=None)
+    other = lost("minus", arguments=None)
+    assert compare_runs(known, unknown).equal
+    assert shown(compare_runs(known, other)) == ["plus(1)", "minus(...)"]
+
+
+def test_calls_are_compared_without_reading_their_large_values(tmp_path: Path) -> None:
+    runs = [record(tmp_path, [call("plus", "x" * 10_000, at=1)]) for _ in range(2)]
+    for run in runs:
+        for path in (run.folder / "blobs").rglob("*"):
+            if path.is_file():
+                path.unlink()
+    assert compare_runs(*runs).equal
