@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from seer.events import (
+    ApprovalGiven,
     ErrorEvent,
     Event,
     LimitReached,
@@ -126,12 +127,56 @@ def _compared(step: Step) -> tuple[str, Mapping[str, Any]]:
 
 
 def steps(run: Run) -> Iterator[Step]:
-    """What was said and done in a run, in order."""
-    for position, event in enumerate(run.typed_events()):
-        names = _COMPARED.get(type(event))
-        if names is not None:
-            data = event.to_json()
-            yield Step(position, event.type, {name: data[name] for name in names})
+    """What was said and done in a run, in order; the result of a tool call follows the call.
+
+    Tools that are called at once return in any order, and a replay calls them one by one.
+    """
+    events = list(run.typed_events())
+    results = {call: found.result for call, found in answers(events).items()}
+    moved = set(results.values())
+    for position, event in enumerate(events):
+        if position in moved:
+            continue
+        yield from _step(position, event)
+        result = results.get(position)
+        if result is not None:
+            yield from _step(result, events[result])
+
+
+def _step(position: int, event: Event) -> Iterator[Step]:
+    names = _COMPARED.get(type(event))
+    if names is not None:
+        data = event.to_json()
+        yield Step(position, event.type, {name: data[name] for name in names})
+
+
+@dataclass
+class Answer:
+    """What followed a tool call."""
+
+    result: int | None = None
+    """Which of the events is its result; None if the record ends before it."""
+    approval: ApprovalGiven | None = None
+
+
+def answers(events: Sequence[Event]) -> dict[int, Answer]:
+    """What followed each tool call, by the position of the call among the events.
+
+    The id alone does not tell, because some vendors use ids again in every answer.
+    """
+    found: dict[int, Answer] = {}
+    waiting: dict[str, list[int]] = {}
+    for position, event in enumerate(events):
+        if isinstance(event, ToolCall):
+            found[position] = Answer()
+            waiting.setdefault(event.id, []).append(position)
+        elif isinstance(event, ApprovalGiven):
+            open_calls = (found[call] for call in waiting.get(event.id, ()))
+            if asked := next((call for call in open_calls if call.approval is None), None):
+                asked.approval = event
+        elif isinstance(event, ToolResult) and waiting.get(event.id):
+            found[waiting[event.id].pop(0)].result = position
+    return found
 
 
 _HANDLE = re.compile(r'"\$seer": ?"handle"')

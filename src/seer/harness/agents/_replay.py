@@ -40,7 +40,7 @@ from seer.harness._context import AgentContext, RunOver
 from seer.harness._toolbox import ToolOutcome
 from seer.runs import Run, open_run
 from seer.runs._chain import canonical
-from seer.runs._compare import without_seconds
+from seer.runs._compare import answers, without_seconds
 from seer.runs._scrub import scrub, scrub_bytes
 from seer.runs.replay._match import ordinal
 
@@ -279,12 +279,10 @@ class RecordedRun:
 
     def __init__(self, run: Run, live: Container[str]) -> None:
         events = list(run.typed_events())
-        results = {event.id: event for event in events if isinstance(event, ToolResult)}
-        denied = {
-            event.id for event in events if isinstance(event, ApprovalGiven) and not event.approved
-        }
         calls = [
-            event for event in events if isinstance(event, ToolCall) and event.id not in denied
+            (event, result)
+            for event, result, approval in _tool_calls(events).values()
+            if approval is None or approval.approved
         ]
         self.tools = tuple(
             info
@@ -294,7 +292,7 @@ class RecordedRun:
             if info.server not in live
         )
         names = {info.name for info in self.tools}
-        self._left = [(call, results.get(call.id)) for call in calls if call.name in names]
+        self._left = [(call, result) for call, result in calls if call.name in names]
         self._made = 0
         self._redactor = Redactor()
 
@@ -323,6 +321,19 @@ class RecordedRun:
             f"  now:      {_show_call(name, now)}"
         )
         return ToolOutcome(content=(TextBlock(text=text),), is_error=True, diverged=True)
+
+
+def _tool_calls(
+    events: Sequence[Event],
+) -> dict[int, tuple[ToolCall, ToolResult | None, ApprovalGiven | None]]:
+    """Each tool call with its result and its approval, by its position among the events."""
+    made: dict[int, tuple[ToolCall, ToolResult | None, ApprovalGiven | None]] = {}
+    for position, answer in answers(events).items():
+        call = events[position]
+        result = None if answer.result is None else events[answer.result]
+        assert isinstance(call, ToolCall) and isinstance(result, ToolResult | None)
+        made[position] = call, result, answer.approval
+    return made
 
 
 def _as_it_was(result: ToolResult) -> ToolOutcome:
@@ -397,13 +408,11 @@ async def play(events: Sequence[Event], context: AgentContext, *, differs: Diffe
         context: The context of the present run.
         differs: Called with a result that differs from the recorded one.
     """
-    results = {event.id: event for event in events if isinstance(event, ToolResult)}
-    decided = {event.id: event for event in events if isinstance(event, ApprovalGiven)}
+    made = _tool_calls(events)
     redactor = Redactor()
     turn = 0
-    context.approvals.recorded = decided
     try:
-        for event in events:
+        for position, event in enumerate(events):
             if event.turn > turn:
                 turn = event.turn
                 context.begin_turn()
@@ -412,8 +421,9 @@ async def play(events: Sequence[Event], context: AgentContext, *, differs: Diffe
             elif isinstance(event, Usage):
                 context.emit(replace(event, total_tokens=0, total_cost_usd=None))
             elif isinstance(event, ToolCall):
+                _, recorded, approval = made[position]
+                context.approvals.recorded = {event.id: approval} if approval else {}
                 outcome = await context.call_tool(event.id, event.name, arguments=event.arguments)
-                recorded = results.get(event.id)
                 if recorded is None or context.limit is not None:
                     continue  # the record ends within the call, or had other limits than this run
                 if difference := _difference(event, recorded, outcome, redactor):

@@ -1,0 +1,81 @@
+"""A replayed agent makes the recorded calls again, whatever order and ids they had."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import anyio
+
+from seer.events import Event, ToolCall, ToolResult
+from seer.harness import (
+    Agent,
+    AgentContext,
+    AgentRequest,
+    ReplayAgent,
+    RunFinished,
+    Text,
+    run_agent,
+)
+from seer.runs import Run, compare_runs, open_run
+from seer.testing.agent_contract import tools
+
+Work = Callable[[AgentContext], Awaitable[None]]
+
+
+class Made(Agent):
+    """An agent that is one function."""
+
+    name = "made"
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+
+    def check(self, request: AgentRequest) -> None:
+        """Nothing is needed."""
+
+    async def run(self, request: AgentRequest, context: AgentContext) -> None:
+        """Do the work, then answer."""
+        context.begin_turn()
+        await self._work(context)
+        context.emit(Text(text="done"))
+
+
+async def perform(agent: Agent, done: list[str] | None = None) -> tuple[Run, list[Event]]:
+    run = run_agent("add", mcp_config={"lab": tools(done)}, provider=agent)
+    with anyio.fail_after(30):
+        events = [event async for event in run]
+    return open_run(run.run_id), events
+
+
+def last(events: list[Event]) -> RunFinished:
+    assert isinstance(events[-1], RunFinished)
+    return events[-1]
+
+
+def add(context: AgentContext, call_id: str, a: int) -> Awaitable[Any]:
+    return context.call_tool(call_id, "add", arguments={"a": a, "b": 0})
+
+
+async def test_calls_of_one_answer_are_the_same_one_by_one() -> None:
+    async def together(context: AgentContext) -> None:
+        async with anyio.create_task_group() as group:
+            for number in (1, 2):
+                group.start_soon(add, context, f"c{number}", number)
+
+    recorded, events = await perform(Made(together))
+    kinds = [event.type for event in events if isinstance(event, ToolCall | ToolResult)]
+    assert kinds == ["tool_call", "tool_call", "tool_result", "tool_result"]
+    replayed, again = await perform(ReplayAgent(recorded))
+    assert last(again).reason == "completed", last(again)
+    assert compare_runs(recorded, replayed).equal
+
+
+async def test_a_result_belongs_to_its_call_if_ids_are_used_again() -> None:
+    async def twice(context: AgentContext) -> None:
+        await add(context, "c0", 1)
+        context.begin_turn()
+        await add(context, "c0", 2)
+
+    recorded, _ = await perform(Made(twice))
+    replayed, again = await perform(ReplayAgent(recorded))
+    assert last(again).reason == "completed", last(again)
+    assert compare_runs(recorded, replayed).equal
