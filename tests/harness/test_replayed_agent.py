@@ -1,17 +1,20 @@
 """A replayed agent makes the recorded calls again, whatever order and ids they had."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 import anyio
+import pytest
 
-from seer.events import Event, ToolCall, ToolResult
+from seer.events import Event, TextBlock, ToolCall, ToolResult
 from seer.harness import (
     Agent,
     AgentContext,
     AgentRequest,
+    Forked,
     ReplayAgent,
     RunFinished,
+    Scripted,
+    Step,
     Text,
     run_agent,
 )
@@ -51,8 +54,8 @@ def last(events: list[Event]) -> RunFinished:
     return events[-1]
 
 
-def add(context: AgentContext, call_id: str, a: int) -> Awaitable[Any]:
-    return context.call_tool(call_id, "add", arguments={"a": a, "b": 0})
+async def add(context: AgentContext, call_id: str, a: int) -> None:
+    await context.call_tool(call_id, "add", arguments={"a": a, "b": 0})
 
 
 async def test_calls_of_one_answer_are_the_same_one_by_one() -> None:
@@ -79,3 +82,22 @@ async def test_a_result_belongs_to_its_call_if_ids_are_used_again() -> None:
     replayed, again = await perform(ReplayAgent(recorded))
     assert last(again).reason == "completed", last(again)
     assert compare_runs(recorded, replayed).equal
+
+
+@pytest.mark.parametrize("forked", [False, True])
+async def test_a_call_that_was_never_made_is_not_made_in_a_replay(forked: bool) -> None:
+    said = TextBlock(text="the arguments are not a JSON object: {")
+
+    async def unreadable(context: AgentContext) -> None:
+        context.emit(ToolCall(id="c1", name="picture", server=None, arguments={}))
+        context.emit(ToolResult(id="c1", name="picture", content=(said,), is_error=True))
+
+    recorded, _ = await perform(Made(unreadable))
+    after = Scripted([Step(text="and on")])
+    agent = Forked(recorded, turn=1, agent=after) if forked else ReplayAgent(recorded)
+    replayed, again = await perform(agent)
+    assert last(again).reason == "completed", last(again)
+    results = [event.content for event in again if isinstance(event, ToolResult)]
+    assert results == [(said,)]
+    if not forked:
+        assert compare_runs(recorded, replayed).equal

@@ -422,6 +422,11 @@ async def play(events: Sequence[Event], context: AgentContext, *, differs: Diffe
                 context.emit(replace(event, total_tokens=0, total_cost_usd=None))
             elif isinstance(event, ToolCall):
                 _, recorded, approval = made[position]
+                if event.server is None and recorded is not None and recorded.is_error:
+                    # It was never made: its arguments could not be read, or no tool had its name.
+                    context.emit(event)
+                    context.emit(recorded)
+                    continue
                 context.approvals.recorded = {event.id: approval} if approval else {}
                 outcome = await context.call_tool(event.id, event.name, arguments=event.arguments)
                 if recorded is None or context.limit is not None:
