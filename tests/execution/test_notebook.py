@@ -25,6 +25,7 @@ from seer.execution import (
 )
 from seer.execution.notebook._edits import Edit, new_cell
 from seer.execution.notebook._jupyter_server import JupyterServer
+from seer.execution.notebook._session import NotebookStore
 from tests.execution.person import Person
 from tests.waiting import await_until
 
@@ -75,6 +76,31 @@ async def until_saved(session: NotebookSession, source: str) -> None:
 
 def _source(cell: dict[str, object]) -> str:
     return CellInfo.from_cell(cell).source
+
+
+async def test_ids_of_cells_are_counted_past_those_that_a_person_has_used(tmp_path: Path) -> None:
+    store = NotebookStore(tmp_path / "notebook.ipynb")
+    for taken in ("c2", "c3"):
+        await store.edit(Edit(kind="insert", cell=new_cell(taken, "a person's")))
+    ids = [await store.new_id() for _ in range(2)]
+    assert ids == ["c1", "c4"]
+    await store.edit(Edit(kind="delete", cell_id="c3"))
+    assert await store.new_id() == "c5", "an id is not used again"
+
+
+async def test_a_cell_without_an_id_keeps_the_one_that_it_is_given(tmp_path: Path) -> None:
+    path = tmp_path / "notebook.ipynb"
+    store = NotebookStore(path)
+    notebook = await store.read()
+    cell = new_cell("", "")
+    del cell["id"]
+    notebook["cells"] = [{**cell, "source": source} for source in ("a", "b", "a")]
+    path.write_text(json.dumps(notebook))
+    ids = [cell["id"] for cell in (await store.read())["cells"]]
+    assert len({*ids}) == 3
+    await store.edit(Edit(kind="source", cell_id=ids[2], source="changed"))
+    assert [cell["source"] for cell in (await store.read())["cells"]] == ["a", "b", "changed"]
+    nbformat.validate(await store.read())
 
 
 async def test_each_execution_becomes_a_saved_cell(

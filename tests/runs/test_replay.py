@@ -18,9 +18,10 @@ import pytest
 from seer.environment import SandboxConfig, ScopedSandbox
 from seer.errors import GateError
 from seer.events import ErrorEvent, Event
-from seer.execution import LocalSession, acreate_local_session
+from seer.execution import LocalSession, acreate_local_session, acreate_notebook_session
 from seer.harness import (
     Agent,
+    AgentContext,
     AgentRequest,
     Call,
     Forked,
@@ -418,6 +419,55 @@ async def test_how_long_a_cell_runs_is_no_difference(
     assert last(again).reason == "completed", last(again)
     assert outputs(again) != outputs(events)
     assert compare_runs(recorded, open_run(again_id)).equal
+
+
+async def notebook_program(folder: Path, agent: Agent, provider: str = "local") -> Run:
+    """A user's program with a notebook."""
+    config = SandboxConfig(gpu=None, provider=provider, python_packages=["numpy"])
+    async with ScopedSandbox(config) as scoped:
+        library: Any = await scoped.aserve(write_interface(folder), name="tools")
+        session = await acreate_notebook_session(
+            workspace=Workspace(libraries=[library]),
+            notebook_dir=folder / "out",
+            workspace_dir=folder / "workspace",
+        )
+        async with session:
+            run = run_agent("look", provider=agent, session=session)
+            with anyio.fail_after(120):
+                events = [event async for event in run]
+    assert last(events).reason == "completed", last(events)
+    return open_run(run.run_id)
+
+
+async def test_a_notebook_is_replayed_with_the_edits_of_its_cells(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Editing(Agent):
+        """Names cells as their results did."""
+
+        name = "editing"
+
+        def check(self, request: AgentRequest) -> None:
+            """Nothing is needed."""
+
+        async def run(self, request: AgentRequest, context: AgentContext) -> None:
+            """Add cells, change one and run it."""
+            context.begin_turn()
+            said: list[str] = []
+            for number, code in enumerate(("import tools; print(tools.count(2))", "print(3)")):
+                made = await context.call_tool(
+                    f"a{number}", "add_code_cell", arguments={"source": code}
+                )
+                said.append(made.text)
+            cell = said[0].partition("]")[0].removeprefix("[cell ")
+            given = {"cell_id": cell, "source": "print(tools.count(5))"}
+            assert (await context.call_tool("b", "edit_cell", arguments=given)).text != said[0]
+            await context.call_tool("c", "delete_cell", arguments={"cell_id": cell})
+
+    recorded = await notebook_program(tmp_path / "first", Editing())
+    monkeypatch.setenv("SEER_REPLAY", str(recorded.folder))
+    replayed = await notebook_program(tmp_path / "again", replaying(recorded), "replay")
+    assert compare_runs(recorded, replayed).equal
 
 
 async def test_past_the_record_the_live_interface_takes_over_with_its_state(

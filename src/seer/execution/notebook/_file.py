@@ -6,12 +6,13 @@ A person may edit the file with another program, so every edit starts from its p
 from __future__ import annotations
 
 import fcntl
+import hashlib
+import itertools
 import json
 import logging
 import os
-import secrets
 import time
-from collections.abc import Generator
+from collections.abc import Container, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -104,11 +105,26 @@ def checked_notebook(loaded: object) -> Notebook:
     cells = notebook.get("cells")
     if notebook.get("nbformat") != 4 or not isinstance(cells, list):
         raise ValueError("it is not in notebook format 4")
+    taken: set[str] = set()
+    for cell in cast("list[object]", cells):
+        if isinstance(cell, dict):
+            taken.add(str(cast("dict[str, Any]", cell).get("id")))
     for cell in cast("list[object]", cells):
         if not isinstance(cell, dict) or "cell_type" not in cell:
             raise ValueError("a cell has no type")
         known = cast("dict[str, Any]", cell)
-        known.setdefault("id", secrets.token_hex(4))
+        if "id" not in known:
+            known["id"] = _free_id(known, taken)
+            taken.add(known["id"])
         if not isinstance(known.setdefault("metadata", {}), dict):
             raise ValueError("a cell's metadata is not a JSON object")
     return notebook
+
+
+def _free_id(cell: dict[str, Any], taken: Container[str]) -> str:
+    """An id for a cell that has none: the same one whenever the file is read."""
+    content = json.dumps([cell["cell_type"], cell.get("source")], sort_keys=True)
+    ids = (
+        hashlib.sha256(f"{number} {content}".encode()).hexdigest() for number in itertools.count()
+    )
+    return next(found[:8] for found in ids if found[:8] not in taken)

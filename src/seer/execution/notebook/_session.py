@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import logging
 import os
@@ -112,7 +113,7 @@ class NotebookSession(KernelSession):
         """Like `add_cell`."""
         self._check_open()
         check_text(source)
-        cell_id = secrets.token_hex(4)
+        cell_id = await self._store.new_id()
         cell = new_cell(cell_id, source, markdown=markdown)
         await self._store.edit(Edit(kind="insert", index=index, cell=cell))
         return cell_id
@@ -415,6 +416,15 @@ class NotebookStore:
         self.file = NotebookFile(path)
         self.server: JupyterServer | None = None
         """Set while a Jupyter server shows the notebook; it then keeps the file up to date."""
+        self._numbers = itertools.count(1)
+
+    async def new_id(self) -> str:
+        """An id for a new cell that no cell of the notebook has.
+
+        Ids are counted, because agents name cells by them: a replay and a fork have the same ones.
+        """
+        taken = {str(cell.get("id")) for cell in (await self.read())["cells"]}
+        return next(name for number in self._numbers if (name := f"c{number}") not in taken)
 
     async def edit(self, edit: Edit) -> None:
         """Apply one change and save it.
