@@ -5,6 +5,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,19 @@ def test_an_effect_that_its_control_does_not_show_stands(
 ) -> None:
     found = checked(tmp_path, claim(one))
     assert found.stands, str(found)
+
+
+def test_a_claim_about_a_stream_that_lacks_items_cannot_be_checked(tmp_path: Path) -> None:
+    items = [{"item": 0.1}, {"item": 0.95}]
+    text = json.dumps({"stream": items, "left_out": 1, "end": None})
+    # The separators are those of a gate.
+    text = text.replace('{"stream": ', '{"stream":')
+    holes = GateCall(interface="tools", caller="agent", function="parts", arguments="[[],{}]")
+    holes = replace(holes, result=text, call="id-parts")
+    read = {"path": "[1]", "control": at(1, "[0]", "parts")}
+    found = checked(tmp_path, claim(check(**at(1, "[1]", "parts") | read)), calls=[holes])
+    assert not found.stands
+    assert any("the record lacks 1 of the items that it streamed" in p for p in problems(found))
 
 
 @pytest.mark.parametrize(

@@ -49,8 +49,11 @@ def result_of(
         handle: Makes the value that stands for a handle.
 
     Raises:
-        RecordError: It cannot be read.
+        RecordError: It cannot be read, or the record lacks items of a stream: those that it has
+            may not be at their own positions.
     """
+    if missing := left_out(call):
+        raise RecordError(f"the record lacks {missing} of the items that it streamed")
     buffers = [run.blob(item) for item in call.result_buffers]
     if not is_stream(call):
         return _decoded(call.result, buffers, raw=raw, handle=handle).get("result")

@@ -12,7 +12,7 @@ from typing import Any, cast
 from seer.errors import ArgumentError, RecordError, SeerError
 from seer.rpc.client import Gate, Handle
 from seer.runs import GateCall, Run
-from seer.runs._call_values import is_stream, left_out
+from seer.runs._call_values import is_stream
 from seer.scoring._difference import RecordedHandle, difference, recorded_result
 from seer.workspace import Library
 from seer.workspace._connect import open_gate
@@ -42,7 +42,7 @@ def rerun_through(*libraries: Library) -> Rerun:
             return f"it failed in the run: {call.outcome}"
         try:
             with gate:
-                recorded = _recorded(run, call)
+                recorded = recorded_result(run, call)
                 return difference(recorded, _Again(gate, run).make(call))
         except RecordError as error:
             return f"it cannot be run again: {error}"
@@ -90,7 +90,7 @@ class _Again:
             maker = next((c for c in self._run.typed_calls() if _makes(c, old)), None)
             if maker is None:
                 return None
-            before = _handles(_recorded(self._run, maker))
+            before = _handles(recorded_result(self._run, maker))
             now = _handles(self.make(maker))
             self._handles.update(zip((item.id for item in before), now, strict=False))
         return self._handles.get(old)
@@ -98,12 +98,6 @@ class _Again:
 
 def _makes(call: GateCall, handle: str) -> bool:
     return call.outcome == "ok" and f'"$seer":"handle","id":"{handle}"' in call.result
-
-
-def _recorded(run: Run, call: GateCall) -> Any:
-    if missing := left_out(call):
-        raise RecordError(f"the record lacks {missing} of the items that it streamed")
-    return recorded_result(run, call)
 
 
 def _handles(value: Any) -> list[Any]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from seer.errors import RecordError
 from seer.runs._call_values import arguments_of, result_of
 from seer.runs._reader import Run
 
@@ -23,20 +24,29 @@ def export_arrays(run: Run, folder: Path | str) -> list[Path]:
             the function, and a number within the call: `0003-activations-result-0.npy`.
 
     Raises:
-        RecordError: A call of the record cannot be read.
+        RecordError: A call of the record cannot be read, or the record lacks items of a stream. The
+            arrays of the other calls are written.
     """
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
+    problems: list[str] = []
     for number, call in enumerate(run.typed_calls()):
         function = re.sub(r"\W", "_", call.function)
-        taken = arguments_of(run, call) if call.argument_buffers else None
-        given = result_of(run, call) if call.result_buffers else None
+        taken = given = None
+        try:
+            taken = arguments_of(run, call) if call.argument_buffers else None
+            given = result_of(run, call) if call.result_buffers else None
+        except RecordError as error:
+            problems.append(f"call {number} of {call.function!r}: {error}")
         for side, values in (("argument", taken), ("result", given)):
             for index, array in enumerate(_arrays(values)):
                 path = target / f"{number:04}-{function}-{side}-{index}.npy"
                 path.write_bytes(_npy(array))
                 written.append(path)
+    if problems:
+        why = "; ".join(problems)
+        raise RecordError(f"not all arrays could be exported to {str(target)!r}: {why}")
     return written
 
 
