@@ -113,6 +113,39 @@ def test_handles_are_compared_without_their_random_ids(tmp_path: Path) -> None:
     assert shown(compare_runs(run("4f1e09", 3), run("7c2a31", 4))) == ["keep()", "keep()"]
 
 
+@pytest.mark.parametrize(
+    ("now", "equal"),
+    [
+        ("0123456789ab-1, 0123456789ab-2 and cdefcdefcdef-1", True),
+        ("4431bf812c85-1, 4431bf812c85-2 and 05dd0e233107-1", True),
+        ("0123456789ab-1, 0123456789ab-1 and cdefcdefcdef-1", False),
+        ("0123456789ab-2, 0123456789ab-1 and cdefcdefcdef-1", False),
+        ("0123456789ab-1, cdefcdefcdef-2 and cdefcdefcdef-1", False),
+        ("0123456789ab-1, 0123456789ab-2 and 0123456789ab-1", False),
+        ("0123456789ab-1, 0123456789ab-2 or cdefcdefcdef-1", False),
+    ],
+)
+def test_an_id_of_a_call_is_compared_by_the_call_that_has_it(
+    tmp_path: Path, now: str, equal: bool
+) -> None:
+    ids = ("4431bf812c85-1", "4431bf812c85-2", "05dd0e233107-1")
+    calls = [call("plus", n, at=n, call=name) for n, name in enumerate(ids)]
+    before = "4431bf812c85-1, 4431bf812c85-2 and 05dd0e233107-1"
+
+    def said(text: str) -> list[dict[str, Any]]:
+        content = [{"type": "text", "text": text}]
+        result = {"type": "tool_result", "id": "1", "name": "python", "content": content}
+        return [result, {"type": "text", "text": f"I cite {text}"}]
+
+    for kind in (0, 1):
+        left = record(tmp_path, calls, said(before)[kind:])
+        right = record(tmp_path, calls, said(now)[kind:])
+        assert compare_runs(left, right).equal == equal
+        other = record(tmp_path, (), said(before)[kind:])
+        without = record(tmp_path, (), said(now)[kind:])
+        assert compare_runs(other, without).equal == (now == before), "no call has such an id"
+
+
 def test_only_calls_that_overlapped_may_come_in_another_order(tmp_path: Path) -> None:
     at_once = record(tmp_path, [call("plus", 1, at=1, run=2), call("plus", 2, at=2, run=2)])
     in_turn = record(tmp_path, [call("plus", 1, at=1), call("plus", 2, at=2)])

@@ -421,6 +421,20 @@ async def test_how_long_a_cell_runs_is_no_difference(
     assert compare_runs(recorded, open_run(again_id)).equal
 
 
+async def test_ids_of_calls_that_a_cell_prints_are_no_difference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells = ("import tools; tools.count(); print(tools.last_call())", CELLS[3])
+    run_id, events = await program(tmp_path / "first", Scripted(steps(cells)))
+    recorded = open_run(run_id)
+    made = next(recorded.typed_calls())
+    assert outputs(events)[0][0].strip() == made.call
+    monkeypatch.setenv("SEER_REPLAY", str(recorded.folder))
+    again_id, again = await program(tmp_path / "again", replaying(recorded), "replay")
+    assert last(again).reason == "completed", last(again)
+    assert compare_runs(recorded, open_run(again_id)).equal
+
+
 async def notebook_program(folder: Path, agent: Agent, provider: str = "local") -> Run:
     """A user's program with a notebook."""
     config = SandboxConfig(gpu=None, provider=provider, python_packages=["numpy"])

@@ -53,6 +53,52 @@ def without_seconds(text: str) -> str:
     return _SECONDS.sub(r"\1", text)
 
 
+_CALL_ID = re.compile(r"\b([0-9a-f]{12}-[0-9]+)\b")
+"""The id of a gate call: the random tag of the process that made it, and a number."""
+
+
+class CallIds:
+    """Finds ids of gate calls in the texts of two runs, which differ only by their tags.
+
+    Agents read these ids and cite them. An id of the record equals an id of the other run if both
+    have the same number and their tags always occur in the same places.
+    """
+
+    def __init__(self, recorded: Run) -> None:
+        self._run = recorded
+        self._known: set[str] | None = None
+        self._now: dict[str, str] = {}
+        self._before: dict[str, str] = {}
+
+    def as_recorded(self, before: str, now: str) -> str:
+        """A text of the other run with the record's ids.
+
+        Args:
+            before: The text in its place in the record.
+            now: The text.
+        """
+        if before == now:
+            return now
+        recorded, parts = _CALL_ID.split(before), _CALL_ID.split(now)
+        if len(recorded) != len(parts):
+            return now
+        for place in range(1, len(parts), 2):
+            if self._same(recorded[place], parts[place]):
+                parts[place] = recorded[place]
+        return "".join(parts)
+
+    def _same(self, before: str, now: str) -> bool:
+        if self._known is None:
+            self._known = {str(body.get("call")) for _, body in self._run.lines("calls")}
+        tag, _, number = before.partition("-")
+        other, _, again = now.partition("-")
+        if before not in self._known or number != again:
+            return False
+        return self._now.setdefault(tag, other) == other and (
+            self._before.setdefault(other, tag) == tag
+        )
+
+
 @dataclass(frozen=True)
 class Step:
     """One thing that was said or done."""
@@ -110,11 +156,17 @@ def compare_runs(left: Run, right: Run) -> Comparison:
     same = 0
     made = (_Calls(left), _Calls(right))
     calls, call = (made[0].count, made[1].count), _first_call(*made)
+    ids = CallIds(left)
     for a, b in itertools.zip_longest(steps(left), steps(right)):
-        if a is None or b is None or _compared(a) != _compared(b):
+        if a is None or b is None or not _says_the_same(a, b, ids):
             return Comparison(same, a, b, calls, call)
         same += 1
     return Comparison(same, None, None, calls, call)
+
+
+def _says_the_same(left: Step, right: Step, ids: CallIds) -> bool:
+    before, now = _compared(left), _compared(right)
+    return before == now or canonical(before) == ids.as_recorded(canonical(before), canonical(now))
 
 
 def _compared(step: Step) -> tuple[str, Mapping[str, Any]]:

@@ -15,6 +15,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from typing import Any, Self
 
 from seer._redact import Redactor
@@ -40,7 +41,7 @@ from seer.harness._context import AgentContext, RunOver
 from seer.harness._toolbox import ToolOutcome
 from seer.runs import Run, open_run
 from seer.runs._chain import canonical
-from seer.runs._compare import answers, without_seconds
+from seer.runs._compare import CallIds, answers, without_seconds
 from seer.runs._scrub import scrub, scrub_bytes
 from seer.runs.replay._match import ordinal
 
@@ -114,11 +115,11 @@ class ReplayAgent(Agent):
         events = list(played.typed_events())
         if self._after is None:
             context.takes_no_messages = "a replay repeats the recorded messages and takes no others"
-            await play(events, context, differs=_fail)
+            await play(events, context, CallIds(played), differs=_fail)
             return
         context.history = []
         try:
-            await play(events, context, differs=_leave)
+            await play(events, context, CallIds(played), differs=_leave)
             complete = isinstance(events[-1], RunFinished) and events[-1].reason == "completed"
         except _Differs as difference:
             logger.warning("the live agent continues: %s", visible(str(difference)))
@@ -197,7 +198,7 @@ class Forked(Agent):
     async def run(self, request: AgentRequest, context: AgentContext) -> None:
         """Repeat the turns, then let the agent continue; a new task follows them."""
         context.history = []
-        await play(self._events, context, differs=_ignore)
+        await play(self._events, context, CallIds(self._run), differs=_ignore)
         await _go_on(self._next(), self._run, request, context)
 
     def _next(self) -> Agent:
@@ -400,12 +401,15 @@ def _ignore(context: AgentContext, message: str) -> None:
     logger.info("%s", visible(message))
 
 
-async def play(events: Sequence[Event], context: AgentContext, *, differs: Differs) -> None:
+async def play(
+    events: Sequence[Event], context: AgentContext, ids: CallIds, *, differs: Differs
+) -> None:
     """Repeat the events of a recorded run.
 
     Args:
         events: The events of the recorded run.
         context: The context of the present run.
+        ids: The ids of the recorded run's gate calls.
         differs: Called with a result that differs from the recorded one.
     """
     made = _tool_calls(events)
@@ -431,18 +435,19 @@ async def play(events: Sequence[Event], context: AgentContext, *, differs: Diffe
                 outcome = await context.call_tool(event.id, event.name, arguments=event.arguments)
                 if recorded is None or context.limit is not None:
                     continue  # the record ends within the call, or had other limits than this run
-                if difference := _difference(event, recorded, outcome, redactor):
+                if difference := _difference(event, recorded, outcome, redactor, ids):
                     differs(context, difference)
     finally:
         context.approvals.recorded = None
 
 
 def _difference(
-    call: ToolCall, recorded: ToolResult, outcome: ToolOutcome, redactor: Redactor
+    call: ToolCall, recorded: ToolResult, outcome: ToolOutcome, redactor: Redactor, ids: CallIds
 ) -> str:
     """How a result differs from the recorded one; empty if it does not."""
     now = tuple(_as_recorded(block, redactor) for block in outcome.content)
-    before, after = _without_seconds(recorded.content), _without_seconds(now)
+    before = _without_seconds(recorded.content)
+    after = _with_ids(before, _without_seconds(now), ids)
     same = before == after and recorded.is_error == outcome.is_error
     if same or _only_notice_differs(before, after):
         return ""
@@ -464,6 +469,16 @@ def _without_seconds(content: tuple[Block, ...]) -> tuple[Block, ...]:
     return tuple(
         replace(block, text=without_seconds(block.text)) if isinstance(block, TextBlock) else block
         for block in content
+    )
+
+
+def _with_ids(before: tuple[Block, ...], now: tuple[Block, ...], ids: CallIds) -> tuple[Block, ...]:
+    """The blocks with the record's ids of gate calls."""
+    return tuple(
+        replace(block, text=ids.as_recorded(old.text, block.text))
+        if isinstance(block, TextBlock) and isinstance(old, TextBlock)
+        else block
+        for old, block in zip_longest(before[: len(now)], now)
     )
 
 
