@@ -1,11 +1,12 @@
 """A replayed agent makes the recorded calls again, whatever order and ids they had."""
 
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import anyio
 import pytest
 
-from seer.events import Event, TextBlock, ToolCall, ToolResult
+from seer.events import ErrorEvent, Event, TextBlock, ToolCall, ToolResult
 from seer.harness import (
     Agent,
     AgentContext,
@@ -18,7 +19,7 @@ from seer.harness import (
     Text,
     run_agent,
 )
-from seer.runs import Run, compare_runs, open_run
+from seer.runs import Run, RunRecord, compare_runs, open_run
 from seer.testing.agent_contract import tools
 
 Work = Callable[[AgentContext], Awaitable[None]]
@@ -70,6 +71,27 @@ async def test_calls_of_one_answer_are_the_same_one_by_one() -> None:
     replayed, again = await perform(ReplayAgent(recorded))
     assert last(again).reason == "completed", last(again)
     assert compare_runs(recorded, replayed).equal
+
+
+async def test_a_result_without_the_notice_of_a_limit_must_fail_as_the_recorded_one(
+    tmp_path: Path,
+) -> None:
+    record = RunRecord.create(tmp_path, "20260101-000000-aaaaaaaa", meta={"task": "add"})
+    notice = "[Give your conclusions now: your next message is the last.]"
+    for event in (
+        ToolCall(id="1", name="add", server="lab", arguments={"a": 1, "b": 2}, turn=1),
+        ToolResult(
+            id="1",
+            name="add",
+            content=(TextBlock(text="3"), TextBlock(text=notice)),
+            is_error=True,
+            turn=1,
+        ),
+    ):
+        record.event(event.to_json())
+    record.close("limit")
+    _, again = await perform(ReplayAgent(open_run(record.run_id, tmp_path)))
+    assert [event.kind for event in again if isinstance(event, ErrorEvent)] == ["divergence"]
 
 
 async def test_a_result_belongs_to_its_call_if_ids_are_used_again() -> None:

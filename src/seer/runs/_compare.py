@@ -44,13 +44,25 @@ _COMPARED: Mapping[type[Event], tuple[str, ...]] = {
     RunFinished: ("reason",),
 }
 """The fields that are compared, by class of event; other events are not compared."""
-_SECONDS = re.compile(r"^(\[done in |\[(?:queued|running); |e\d+: \w+, )[0-9.]+ s\b", re.MULTILINE)
+# `viewer/static/data/essence.js` has the same three, and one test is for both.
+_SECONDS = re.compile(
+    r"\A((?:\[cell [A-Za-z0-9_-]+\]\n)?\[done in )[0-9.]+( s, no output\])\Z"
+    r"|\A(\[(?:queued|running); )[0-9.]+( s so far\. It goes on; get_result\()"
+)
 """The run times in results of a session's tools."""
+_JOB_SECONDS = re.compile(r"^(e[0-9]+: [a-z_]+, )[0-9.]+( s)$", re.MULTILINE)
+"""The same in a list of jobs."""
+_JOBS = re.compile(r"(.*__)?list_jobs", re.DOTALL)
 
 
-def without_seconds(text: str) -> str:
-    """The text of a tool's result without run times, which differ in every run."""
-    return _SECONDS.sub(r"\1", text)
+def without_seconds(tool: str, text: str) -> str:
+    """The text of a tool's result without run times, which differ in every run.
+
+    What code prints stays as it is, even if it looks similar.
+    """
+    if _JOBS.fullmatch(tool):
+        return _JOB_SECONDS.sub(r"\1\2", text)
+    return _SECONDS.sub(r"\1\2\3\4", text)
 
 
 _CALL_ID = re.compile(r"\b([0-9a-f]{12}-[0-9]+)\b")
@@ -173,7 +185,8 @@ def _compared(step: Step) -> tuple[str, Mapping[str, Any]]:
     fields = step.fields
     if step.type == ToolResult.type:
         blocks: list[dict[str, Any]] = fields["content"]
-        texts = [block | {"text": without_seconds(block.get("text", ""))} for block in blocks]
+        tool = fields["name"]
+        texts = [block | {"text": without_seconds(tool, block.get("text", ""))} for block in blocks]
         fields = {**fields, "content": texts}
     return step.type, fields
 

@@ -446,10 +446,10 @@ def _difference(
 ) -> str:
     """How a result differs from the recorded one; empty if it does not."""
     now = tuple(_as_recorded(block, redactor) for block in outcome.content)
-    before = _without_seconds(recorded.content)
-    after = _with_ids(before, _without_seconds(now), ids)
-    same = before == after and recorded.is_error == outcome.is_error
-    if same or _only_notice_differs(before, after):
+    before = _without_seconds(call.name, recorded.content)
+    after = _with_ids(before, _without_seconds(call.name, now), ids)
+    same = before == after or _only_notice_differs(before, after)
+    if same and recorded.is_error == outcome.is_error:
         return ""
     return (
         f"the result of {call.name} ({call.id}) is not the recorded one:\n"
@@ -465,9 +465,11 @@ def _as_recorded(block: Block, redactor: Redactor) -> Block:
     return replace(block, data=scrub_bytes(block.data, redactor))
 
 
-def _without_seconds(content: tuple[Block, ...]) -> tuple[Block, ...]:
+def _without_seconds(tool: str, content: tuple[Block, ...]) -> tuple[Block, ...]:
     return tuple(
-        replace(block, text=without_seconds(block.text)) if isinstance(block, TextBlock) else block
+        replace(block, text=without_seconds(tool, block.text))
+        if isinstance(block, TextBlock)
+        else block
         for block in content
     )
 
