@@ -4,15 +4,20 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from seer.events import ToolInfo
 from seer.harness import AgentContext, AgentRequest
+from seer.harness._toolbox import offered_names
 from seer.harness.agents._claude import Conversation
 
 
 class _Context:
     """Notes what happens, in order."""
 
-    tools = (ToolInfo(name="lab__add", server="lab", description="", input_schema={}),)
+    tools: tuple[ToolInfo, ...] = (
+        ToolInfo(name="lab__add", server="lab", description="", input_schema={}),
+    )
 
     def __init__(self) -> None:
         self.seen: list[str] = []
@@ -52,6 +57,22 @@ def _asks_for_tool() -> Any:
     block = type("ToolUseBlock", (), {"id": "t1", "name": "mcp__lab__add", "input": {}})()
     fields = {"error": None, "message_id": "m1", "model": "m", "content": [block]}
     return type("AssistantMessage", (), fields)()
+
+
+@pytest.mark.parametrize(
+    "tools",
+    [[("s", "s__a"), ("s", "a")], [("a__b", "c"), ("a", "b__c")], [("s", "s__"), ("s", "_")]],
+)
+async def test_each_tool_has_a_name_of_its_own(tools: list[tuple[str, str]]) -> None:
+    context = _Context()
+    context.tools = tuple(
+        ToolInfo(name=name, server=server)
+        for (server, _), name in zip(tools, offered_names(tools), strict=True)
+    )
+    talk = Conversation(cast("AgentRequest", None), cast("AgentContext", context))
+    _, names = talk.serve(_Sdk())
+    assert len({*names}) == len(tools)
+    assert [talk.names[name] for name in names] == [tool.name for tool in context.tools]
 
 
 async def test_what_an_answer_used_is_counted_before_its_tool_runs() -> None:

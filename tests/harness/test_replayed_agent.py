@@ -5,6 +5,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from mcp.server import MCPServer
 
 from seer.events import ErrorEvent, Event, TextBlock, ToolCall, ToolResult
 from seer.harness import (
@@ -92,6 +93,21 @@ async def test_a_result_without_the_notice_of_a_limit_must_fail_as_the_recorded_
     record.close("limit")
     _, again = await perform(ReplayAgent(open_run(record.run_id, tmp_path)))
     assert [event.kind for event in again if isinstance(event, ErrorEvent)] == ["divergence"]
+
+
+async def test_a_record_of_an_earlier_version_finds_a_tool_by_its_name_then(tmp_path: Path) -> None:
+    record = RunRecord.create(tmp_path, "20260101-000000-aaaaaaaa", meta={"task": "add"})
+    call = ToolCall(id="1", name="3d_plot", server="lab", turn=1)
+    record.event(call.to_json())
+    record.event(
+        ToolResult(id="1", name="3d_plot", content=(TextBlock(text="seen"),), turn=1).to_json()
+    )
+    record.close("completed")
+    lab: MCPServer = MCPServer("lab")
+    lab.tool(name="3d.plot")(lambda: "seen")
+    agent = ReplayAgent(open_run(record.run_id, tmp_path))
+    events = [event async for event in run_agent("add", mcp_config={"lab": lab}, provider=agent)]
+    assert last(events).reason == "completed", last(events)
 
 
 async def test_a_result_belongs_to_its_call_if_ids_are_used_again() -> None:

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import json
 import os
+import re
 import signal
 import threading
 from collections.abc import Mapping, Sequence
@@ -382,6 +383,22 @@ async def test_a_session_brings_its_tools_and_its_text(calculator: MCPServer) ->
     assert event.session == "s-1"
     assert event.system_prompt == "one model is loaded"
     assert "session__add" in {tool.name for tool in event.tools}
+
+
+async def test_names_of_tools_keep_the_strictest_vendors_rules() -> None:
+    long = "x" * 200
+    tools = [long + "a", long + "b", "3d.plot", "_3d_plot", "-v", "x" * 64, "名"]
+    one: MCPServer = MCPServer("one")
+    for tool in tools:
+        one.tool(name=tool)(lambda said=tool: said)
+    event = await started(prompt="x", mcp_config={"lab": one})
+    names = [tool.name for tool in event.tools]
+    assert all(re.fullmatch("[A-Za-z_][A-Za-z0-9_-]{0,63}", name) for name in names), names
+    assert len({*names}) == len(tools)
+    assert names[5] == tools[5]
+    script = Scripted([Step(calls=tuple(Call(tool=name) for name in names)), Step(text="done")])
+    found = [event async for event in run_agent("x", provider=script, mcp_config={"lab": one})]
+    assert [event.text for event in found if isinstance(event, ToolResult)] == tools
 
 
 async def test_names_that_vendors_refuse_become_names_that_they_accept() -> None:

@@ -6,6 +6,7 @@ from typing import Literal
 
 import anyio
 import pytest
+from mcp.server import MCPServer
 
 from seer.environment import Sandbox, SandboxConfig
 from seer.errors import SandboxStateError
@@ -63,7 +64,9 @@ def scripted(kind: Kind, code: Sequence[str]) -> Scripted:
     return Scripted([*steps, Step(text="done")])
 
 
-async def program(folder: Path, kind: Kind, agent: Agent) -> tuple[Run, list[Event]]:
+async def program(
+    folder: Path, kind: Kind, agent: Agent, **servers: MCPServer
+) -> tuple[Run, list[Event]]:
     """A user's program: a machine, a session on it, an agent in the session."""
     async with Sandbox(SandboxConfig(gpu=None, provider="local")) as sandbox:
         session: NotebookSession | CliSession
@@ -72,7 +75,7 @@ async def program(folder: Path, kind: Kind, agent: Agent) -> tuple[Run, list[Eve
         else:
             session = await acreate_cli_session(sandbox)
         async with session:
-            run = run_agent("look", provider=agent, session=session)
+            run = run_agent("look", provider=agent, session=session, mcp_servers=[servers])
             with anyio.fail_after(120):
                 events = [event async for event in run]
     return open_run(run.run_id), events
@@ -121,6 +124,22 @@ async def test_a_run_on_a_machine_is_replayed_without_it(
     assert "'another')" in error.message.splitlines()[-1]
     assert last(parted).reason == "error"
     assert said(parted)[:2] == said(events)[:2]
+
+
+async def test_a_live_tool_beside_a_replayed_machine_has_its_recorded_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    probe: MCPServer = MCPServer("probe")
+    probe.tool(name="restart")(lambda: "the probe begins afresh")
+    agent = Scripted([Step(calls=(Call(tool="probe__restart"),)), Step(text="done")])
+    recorded, events = await program(tmp_path / "first", "cli", agent, probe=probe)
+    monkeypatch.setenv("SEER_REPLAY", str(recorded.folder))
+    for again in (ReplayAgent(recorded), agent):
+        replayed, played = await program(tmp_path / "again", "cli", again, probe=probe)
+        assert last(played).reason == "completed", last(played)
+        assert said(played) == said(events)
+        assert compare_runs(recorded, replayed).equal
 
 
 async def test_a_replayed_machine_runs_nothing(

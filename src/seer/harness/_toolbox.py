@@ -7,6 +7,7 @@ harness notices when a server dies.
 
 import asyncio
 import base64
+import hashlib
 import json
 import re
 import time
@@ -59,9 +60,16 @@ class RecordedTools(Protocol):
 
     @property
     def tools(self) -> Sequence[ToolInfo]: ...
+    @property
+    def names(self) -> Mapping[str, str]:
+        """The server of every tool that was offered, by the tool's name."""
+        ...
+
     def call(self, name: str, arguments: Mapping[str, Any]) -> ToolOutcome: ...
 
 
+_MAX_NAME = 64
+"""Characters of a tool's name; OpenAI and Gemini refuse longer ones."""
 ToolServer: TypeAlias = ServerConnection | LocalServer
 """One tool server of a run."""
 
@@ -71,22 +79,42 @@ def accepted_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]", "_", name)
 
 
-def offered_names(tools: Sequence[tuple[str, str]]) -> list[str]:
+def offered_name(name: str) -> str:
+    """An accepted name that begins with a letter or `_` and is not longer than vendors allow."""
+    if not re.match(r"[A-Za-z_]", name):
+        name = f"_{name}"
+    if len(name) > _MAX_NAME:
+        digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+        name = f"{name[: _MAX_NAME - 9]}_{digest}"
+    return name
+
+
+def offered_names(
+    tools: Sequence[tuple[str, str]], recorded: RecordedTools | None = None
+) -> list[str]:
     """The names under which agents see tools; no two are equal.
 
     Args:
         tools: For each tool, the name of its server and its own name.
+        recorded: The tools of a record beside which they are offered. A tool keeps the name that
+            it had there, although fewer or other tools are offered now.
     """
-    own = Counter(accepted_name(tool) for _, tool in tools)
+    before = {} if recorded is None else dict(recorded.names)
+    own = Counter(offered_name(accepted_name(tool)) for _, tool in tools)
     found: dict[str, None] = {}
     for server, tool in tools:
-        name = accepted_name(tool)
+        accepted = accepted_name(tool)
+        full = f"{accepted_name(server)}__{accepted}"
+        name = offered_name(accepted)
         if own[name] > 1:
-            name = f"{accepted_name(server)}__{name}"
+            name = offered_name(full)
+        # Records of earlier versions have names without the two last rules.
+        kept = (name, offered_name(accepted), offered_name(full), accepted, full)
+        unique = next((n for n in kept if before.get(n) == server and n not in found), name)
         numbered = (f"_{number}" for number in count(2))
-        unique = name
-        while unique in found:
-            unique = name + next(numbered)
+        while unique in found or before.get(unique, server) != server:
+            suffix = next(numbered)
+            unique = name[: _MAX_NAME - len(suffix)] + suffix
         found[unique] = None
     return [*found]
 
@@ -100,7 +128,8 @@ class ToolBox:
         self._servers = servers
         self._where: dict[str, tuple[ToolServer, str]] = {}
         self._recorded = recorded
-        names = iter(offered_names([(s.name, tool.name) for s in servers for tool in s.tools]))
+        named = [(server.name, tool.name) for server in servers for tool in server.tools]
+        names = iter(offered_names(named, recorded))
         infos: list[ToolInfo] = [] if recorded is None else list(recorded.tools)
         self._replayed = {info.name: info.server for info in infos}
         for server in servers:

@@ -14,6 +14,7 @@ import json
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -196,11 +197,15 @@ class Conversation:
         groups: dict[str, list[Any]] = {}
         for tool in self.context.tools:
             server = accepted_name(tool.server)
-            short = tool.name.removeprefix(f"{server}__")
-            self.names[f"mcp__{server}__{short}"] = tool.name
+            short = unique = tool.name.removeprefix(f"{server}__") or tool.name
+            # Without its prefix, a name can be another tool's, or that of one of another server.
+            numbered = (f"_{number}" for number in count(2))
+            while f"mcp__{server}__{unique}" in self.names:
+                unique = short + next(numbered)
+            self.names[f"mcp__{server}__{unique}"] = tool.name
             groups.setdefault(server, []).append(
                 claude.SdkMcpTool(
-                    name=short,
+                    name=unique,
                     description=tool.description,
                     input_schema=dict(tool.input_schema) or {"type": "object"},
                     handler=self._handler(tool),

@@ -38,7 +38,7 @@ from seer.events import (
 from seer.events._events import raw_json
 from seer.harness._agent import Agent, AgentRequest, find_agent
 from seer.harness._context import AgentContext, RunOver
-from seer.harness._toolbox import ToolOutcome
+from seer.harness._toolbox import ToolOutcome, offered_name
 from seer.runs import Run, open_run
 from seer.runs._chain import canonical
 from seer.runs._compare import CallIds, answers, without_seconds
@@ -292,6 +292,12 @@ class RecordedRun:
             for info in event.tools
             if info.server not in live
         )
+        self.names = {
+            info.name: info.server
+            for event in events
+            if isinstance(event, RunStarted)
+            for info in event.tools
+        }
         names = {info.name for info in self.tools}
         self._left = [(call, result) for call, result in calls if call.name in names]
         self._made = 0
@@ -413,6 +419,7 @@ async def play(
         differs: Called with a result that differs from the recorded one.
     """
     made = _tool_calls(events)
+    offered = {info.name for info in context.tools}
     redactor = Redactor()
     turn = 0
     try:
@@ -432,7 +439,10 @@ async def play(
                     context.emit(recorded)
                     continue
                 context.approvals.recorded = {event.id: approval} if approval else {}
-                outcome = await context.call_tool(event.id, event.name, arguments=event.arguments)
+                # Records of earlier versions may have names that no vendor accepts.
+                name = event.name if event.name in offered else offered_name(event.name)
+                name = name if name in offered else event.name
+                outcome = await context.call_tool(event.id, name, arguments=event.arguments)
                 if recorded is None or context.limit is not None:
                     continue  # the record ends within the call, or had other limits than this run
                 if difference := _difference(event, recorded, outcome, redactor, ids):
