@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from seer._places import state_dir
+from seer._paths import state_dir
 from seer._sync import on_loop, run_sync
 from seer.errors import HostResourceError, RecordError, SeerError
 from seer.harness import Agent, AgentContext, AgentRequest, run_agent

@@ -63,7 +63,7 @@ def test_help_lists_every_command_without_importing_any() -> None:
     assert done.returncode == 0
     assert all(f"\n  {name} " in done.stdout for name in _COMMANDS)
     loaded = eval(done.stderr)
-    light = ("cli", "console", "errors", "_clash")
+    light = ("cli", "console", "errors", "_name_conflict")
     assert not [name for name in loaded if name.split(".")[1] not in light]
 
 

@@ -16,7 +16,7 @@ OTHER = re.compile(
     r"(?<![\w.-])[Ss]eer\[[a-z{]|\b(?:pip|pipx|uv|uvx)(?: \w+)*?(?: -[\w-]+)* ['\"]?seer(?![\w-])"
 )
 ALLOWED = {
-    "src/seer/_clash.py": "says how to remove it",
+    "src/seer/_name_conflict.py": "says how to remove it",
     "scripts/setup": "removes it",
     "tests/project/test_name.py": "this",
 }

@@ -4,7 +4,7 @@ import collections.abc
 import sys
 
 try:
-    from seer import _clash as _clash
+    from seer import _name_conflict as _name_conflict
     from seer.cli import _codes
 except ImportError as error:
     raise SystemExit(f"error: {error}") from None

@@ -19,7 +19,7 @@ from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 
 from seer._files import locked
-from seer._places import package_folders
+from seer._paths import package_folders
 from seer.console import say
 from seer.errors import HostResourceError, PackageError
 
@@ -44,7 +44,7 @@ def has_weights() -> bool:
 
 def environment() -> Path:
     """The folder of the demo's environment, which may not exist yet."""
-    from seer._places import cache_dir
+    from seer._paths import cache_dir
 
     identity = [sys.version, sys.prefix, _PACKAGES.read_text(), _WEIGHTS]
     key = hashlib.sha256("\n".join(identity).encode()).hexdigest()[:16]

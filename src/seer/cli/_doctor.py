@@ -59,7 +59,7 @@ def command(as_json: bool) -> int:
 def examine() -> Iterator[Finding]:
     """Run every check."""
     yield _python()
-    yield from _clash()
+    yield from _name_conflict()
     yield from _jails()
     yield _gpu()
     yield _models()
@@ -77,10 +77,10 @@ def _python() -> Finding:
     return Finding("python", "ok", f"{version} at {sys.executable}", needed=True)
 
 
-def _clash() -> Iterator[Finding]:
+def _name_conflict() -> Iterator[Finding]:
     from importlib.metadata import PackageNotFoundError, distribution
 
-    from seer._clash import OTHER, REMEDY
+    from seer._name_conflict import OTHER, REMEDY
 
     try:
         found = distribution(OTHER)

@@ -23,7 +23,7 @@ from typing import Any
 import click
 
 from seer._files import replace_file
-from seer._places import cache_dir
+from seer._paths import cache_dir
 from seer._sync import background_loop, run_sync
 from seer.cli._options import machine_options
 from seer.cli._serve import until_interrupted

@@ -1,6 +1,6 @@
 """Sandboxes: machines with models, packages and repositories, whole or scoped to functions."""
 
-from seer import _clash as _clash
+from seer import _name_conflict as _name_conflict
 from seer.environment._handles import ModelHandle, RepoHandle
 from seer.environment._sandbox import Output, Sandbox
 from seer.environment._scoped import ScopedSandbox

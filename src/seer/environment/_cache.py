@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from seer._places import cache_dir
+from seer._paths import cache_dir
 from seer.providers.local._record import is_mounted
 
 _KEY_BYTES = 32

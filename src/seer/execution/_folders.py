@@ -4,7 +4,7 @@ import fcntl
 import os
 
 from seer import _janitor
-from seer._places import state_dir
+from seer._paths import state_dir
 from seer._transient import TransientFolder
 
 

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from seer._files import place_folder
-from seer._places import cache_dir
+from seer._paths import cache_dir
 from seer._transient import TransientFolder
 
 

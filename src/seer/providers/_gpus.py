@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from seer._files import locked
-from seer._places import state_dir
+from seer._paths import state_dir
 from seer.errors import CapacityError, HostUnsuitableError
 from seer.providers.local._orphans import remove_orphans
 from seer.providers.local._record import machines_dir, read_record

@@ -12,7 +12,7 @@ from typing import NoReturn, TypeVar, cast
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from seer._clash import OTHER
+from seer._name_conflict import OTHER
 from seer.errors import ConfigError
 from seer.isolation.network._network import host_pattern
 from seer.providers import GPUS

@@ -16,7 +16,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import NormalizedName, canonicalize_name
 
 from seer._files import replace_file
-from seer._places import cache_dir
+from seer._paths import cache_dir
 from seer.environment.models._view import ModelFile, walk_model
 
 _REMEMBERED = 10_000

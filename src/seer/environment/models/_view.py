@@ -21,7 +21,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
-from seer._places import cache_dir
+from seer._paths import cache_dir
 from seer._transient import TransientFolder
 from seer.environment._cache import cache_key, draft_prefix, locked, prune
 from seer.environment.models import _blinding

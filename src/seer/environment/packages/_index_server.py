@@ -42,7 +42,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
 from seer import _janitor
-from seer._places import cache_dir
+from seer._paths import cache_dir
 from seer._transient import TransientFolder
 from seer.environment.packages._indexes import DEFAULT_INDEX, IndexSettings, origin
 from seer.errors import visible

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from seer._places import package_folders
+from seer._paths import package_folders
 
 _OWN_MODULES = {"seer", "src", "interp_infra"}
 _SCRIPT_GROUPS = ("console_scripts", "gui_scripts")

@@ -22,7 +22,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from seer._places import cache_dir
+from seer._paths import cache_dir
 from seer._transient import TransientFolder
 from seer.environment._cache import draft_prefix, locked, prune
 from seer.environment._process import run_program

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from seer._places import cache_dir
+from seer._paths import cache_dir
 from seer._transient import TransientFolder
 from seer.environment._cache import locked
 from seer.environment._process import run_program

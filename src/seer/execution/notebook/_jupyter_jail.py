@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from seer._places import package_folders
+from seer._paths import package_folders
 from seer.errors import IsolationUnavailableError, MissingExtraError
 from seer.isolation import (
     JAIL_UIDS,

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from seer._places import state_dir
+from seer._paths import state_dir
 from seer.console import say, visible
 from seer.errors import MissingExtraError
 

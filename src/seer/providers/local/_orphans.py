@@ -15,7 +15,7 @@ import time
 from collections.abc import Generator
 from pathlib import Path
 
-from seer._places import state_dir
+from seer._paths import state_dir
 from seer.isolation._ownership import chown_tree
 from seer.providers.agent.cleaning import record_end, remove_tree
 from seer.providers.local._groups import remove_group, remove_unrecorded_groups

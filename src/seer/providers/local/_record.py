@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, cast
 
-from seer._places import state_dir
+from seer._paths import state_dir
 from seer.isolation import BackendName
 from seer.providers._spec import Layout
 

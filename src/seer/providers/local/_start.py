@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 
-from seer._places import state_dir
+from seer._paths import state_dir
 from seer._unix_sockets import listen
 from seer.errors import HostUnsuitableError, IsolationError, ProviderError
 from seer.isolation import JAIL_UIDS, Backend, JailLimits, Policy, choose, interpreter_env

@@ -10,7 +10,7 @@ from pathlib import Path
 import asyncssh
 
 from seer._files import locked, replace_file
-from seer._places import state_dir
+from seer._paths import state_dir
 
 _NAME = "seer"
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from seer import errors
-from seer._places import state_dir
+from seer._paths import state_dir
 from seer.errors import (
     CapacityError,
     HostFullError,

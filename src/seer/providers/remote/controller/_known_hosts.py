@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from seer._files import locked, replace_file
-from seer._places import state_dir
+from seer._paths import state_dir
 
 
 def remember(provider: str, place: str, options: Mapping[str, object]) -> None:

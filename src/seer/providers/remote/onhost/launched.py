@@ -26,7 +26,7 @@ from collections.abc import Callable, Coroutine, Generator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from seer._places import state_dir
+from seer._paths import state_dir
 from seer._unix_sockets import connect, is_served, listen
 from seer.errors import ProviderError
 from seer.providers._spec import MachineStatus

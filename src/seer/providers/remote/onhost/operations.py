@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from seer import errors
-from seer._places import cache_dir, state_dir
+from seer._paths import cache_dir, state_dir
 from seer._transient import TransientFolder
 from seer._unix_sockets import is_served, listen
 from seer.errors import HostFullError, SandboxNotFoundError, SeerError
