@@ -71,6 +71,16 @@ def test_a_call_out_of_order_is_a_divergence() -> None:
     assert ask(tape, "f", 1)
 
 
+def test_of_equal_calls_that_overlapped_the_one_that_ended_first_comes_first() -> None:
+    short = call("f", 1, at=1, run=1, result='"short"')
+    tape = CallerTape("lab-1", [call("f", 1, at=0, run=10), short, call("f", 2, at=3)])
+    assert [ask(tape, "f", n) for n in (1, 2, 1)] == [
+        '"short"',
+        '{"result": "f(2,)"}',
+        '{"result": "f(1,)"}',
+    ]
+
+
 def test_calls_that_overlapped_may_come_in_any_order() -> None:
     calls = [call("f", 1, at=1, run=5), call("f", 2, at=2, run=1), call("f", 3, at=10)]
     tape = CallerTape("lab-1", calls)

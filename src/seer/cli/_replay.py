@@ -95,7 +95,10 @@ def _compare(recorded: "Run", made: "list[Run]") -> bool:
             say(f"the same as {old.run_id}: {found.same} steps")
         else:
             same = False
-            say(f"after {found.same} steps it diverges from {old.run_id}:")
+            if found.left or found.right:
+                say(f"after {found.same} steps it diverges from {old.run_id}:")
+            else:
+                say(f"its steps are the same, but its gate calls diverge from {old.run_id}:")
             say(f"  seer runs diff {old.run_id} {new.run_id}")
     return same
 

@@ -108,19 +108,22 @@ class CallerTape:
 
     def _find(self, function: str, handle: str, key: str) -> int | None:
         """The position of the recorded call that may come next and fits best."""
+        equal: int | None = None
         unknown: int | None = None
         earliest_end = float("inf")
         for index, recorded in enumerate(self._left):
             if recorded.started > earliest_end:
                 break
             if recorded.key == key:
-                return index
-            fits = recorded.function == function and recorded.handle in ("", handle)
-            if unknown is None and fits and recorded.arguments is None:
+                # Of equal calls, the one that ended first: later calls may have begun after it.
+                if equal is None or recorded.time < self._left[equal].time:
+                    equal = index
+            elif unknown is None and recorded.arguments is None:
                 # Its arguments are not known, so another call may be the one.
-                unknown = index
+                if recorded.function == function and recorded.handle in ("", handle):
+                    unknown = index
             earliest_end = min(earliest_end, recorded.time)
-        return unknown
+        return unknown if equal is None else equal
 
     def _counted_now(self) -> _Counted | None:
         """Requests that may come next, and of which the record has only the number."""
