@@ -118,10 +118,10 @@ class CallerTape:
                 # Of equal calls, the one that ended first: later calls may have begun after it.
                 if equal is None or recorded.time < self._left[equal].time:
                     equal = index
-            elif unknown is None and recorded.arguments is None:
+            fits = recorded.function == function and recorded.handle in ("", handle)
+            if unknown is None and fits and recorded.arguments is None:
                 # Its arguments are not known, so another call may be the one.
-                if recorded.function == function and recorded.handle in ("", handle):
-                    unknown = index
+                unknown = index
             earliest_end = min(earliest_end, recorded.time)
         return unknown if equal is None else equal
 
