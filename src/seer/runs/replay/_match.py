@@ -108,22 +108,24 @@ class CallerTape:
 
     def _find(self, function: str, handle: str, key: str) -> int | None:
         """The position of the recorded call that may come next and fits best."""
-        equal: int | None = None
-        unknown: int | None = None
+        window: list[int] = []
         earliest_end = float("inf")
         for index, recorded in enumerate(self._left):
             if recorded.started > earliest_end:
                 break
-            if recorded.key == key:
-                # Of equal calls, the one that ended first: later calls may have begun after it.
-                if equal is None or recorded.time < self._left[equal].time:
-                    equal = index
-            fits = recorded.function == function and recorded.handle in ("", handle)
-            if unknown is None and fits and recorded.arguments is None:
-                # Its arguments are not known, so another call may be the one.
-                unknown = index
+            window.append(index)
             earliest_end = min(earliest_end, recorded.time)
-        return unknown if equal is None else equal
+        equal = [index for index in window if self._left[index].key == key]
+        if equal:
+            # The one that ended first, because later calls may have begun after its end.
+            return min(equal, key=lambda index: self._left[index].time)
+        for index in window:
+            recorded = self._left[index]
+            fits = recorded.function == function and recorded.handle in ("", handle)
+            if fits and recorded.arguments is None:
+                # Its arguments are not known, so it may be the one.
+                return index
+        return None
 
     def _counted_now(self) -> _Counted | None:
         """Requests that may come next, and of which the record has only the number."""
