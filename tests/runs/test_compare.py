@@ -116,13 +116,13 @@ def test_handles_are_compared_without_their_random_ids(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("now", "equal"),
     [
-        ("0123456789ab-1, 0123456789ab-2 and cdefcdefcdef-1", True),
+        ("fe98dc76ba54-1, fe98dc76ba54-2 and 98badcfe7654-1", True),
         ("4431bf812c85-1, 4431bf812c85-2 and 05dd0e233107-1", True),
-        ("0123456789ab-1, 0123456789ab-1 and cdefcdefcdef-1", False),
-        ("0123456789ab-2, 0123456789ab-1 and cdefcdefcdef-1", False),
-        ("0123456789ab-1, cdefcdefcdef-2 and cdefcdefcdef-1", False),
-        ("0123456789ab-1, 0123456789ab-2 and 0123456789ab-1", False),
-        ("0123456789ab-1, 0123456789ab-2 or cdefcdefcdef-1", False),
+        ("fe98dc76ba54-1, fe98dc76ba54-1 and 98badcfe7654-1", False),
+        ("fe98dc76ba54-2, fe98dc76ba54-1 and 98badcfe7654-1", False),
+        ("fe98dc76ba54-1, 98badcfe7654-2 and 98badcfe7654-1", False),
+        ("fe98dc76ba54-1, fe98dc76ba54-2 and fe98dc76ba54-1", False),
+        ("fe98dc76ba54-1, fe98dc76ba54-2 or 98badcfe7654-1", False),
     ],
 )
 def test_an_id_of_a_call_is_compared_by_the_call_that_has_it(
