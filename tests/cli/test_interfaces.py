@@ -253,7 +253,7 @@ def test_a_shell_leaves_a_sandbox_to_the_program_that_holds_it(
     folder, ways, _ = served
     sandbox_id = ways["sandbox_id"]
     done = seer(folder, "shell", sandbox_id, stdin="print(count('a'))")
-    assert done.returncode == 2 and "only after it was detached" in done.stderr
+    assert done.returncode == 2 and "only after it is detached" in done.stderr
     listed = json.loads(seer(folder, "ps", "--json").stdout)["machines"]
     (machine,) = [m for m in listed if m["id"] == sandbox_id]
     assert machine["controller_alive"] and not machine["detached"]

@@ -109,9 +109,9 @@ def test_a_handle_is_its_callers_alone(sandbox: ScopedSandbox, tmp_path: Path) -
     other: Any = library.connect()
     handle = mine.keep("secret")
     assert mine.read(handle) == "secret"
-    with pytest.raises(HandleError, match="no handle"):
+    with pytest.raises(HandleError, match="does not exist"):
         other.read(handle)
-    with pytest.raises(HandleError, match="no handle"):
+    with pytest.raises(HandleError, match="does not exist"):
         other._gate.fetch(handle.reference(), None)
     other._gate.free(handle.reference())
     assert handle.fetch() == "secret"

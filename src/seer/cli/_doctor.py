@@ -39,7 +39,8 @@ class Finding:
 def command(as_json: bool) -> int:
     """Check jails, GPU, torch, agents' SDKs and keys, providers, extras, hub and disk.
 
-    It checks only whether keys are set. It shows no values and sends nothing.
+    For each key, it checks only whether the key is set. It shows no values and
+    sends nothing.
     """
     findings = list(examine())
     if as_json:

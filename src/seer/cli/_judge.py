@@ -23,7 +23,7 @@ Examples:
 @click.option(
     "--limit",
     type=click.IntRange(1),
-    help="Use only a random sample of this many answers (the same each time).",
+    help="Use only a random sample of this many answers (drawn with seed 0).",
 )
 @json_option
 def command(agent: str, model: str | None, limit: int | None, as_json: bool) -> int:

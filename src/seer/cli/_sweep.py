@@ -56,7 +56,9 @@ Exit code 3: some cells have no result.""",
 )
 @click.option("--concurrency", type=click.IntRange(0), help="Cells to run at once (default 2).")
 @click.option(
-    "--budget-usd", type=click.FloatRange(0), help="Start no more cells at this total cost."
+    "--budget-usd",
+    type=click.FloatRange(0),
+    help="Start no more cells once the total cost reaches this.",
 )
 @click.option("--timeout", type=click.FloatRange(0), help="Time limit of an attempt, in seconds.")
 @click.option(

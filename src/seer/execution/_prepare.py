@@ -103,7 +103,7 @@ def _make_folder(workspace_dir: str | os.PathLike[str] | None, name: str) -> Pat
         raise ConfigError(
             "workspace_dir",
             str(folder),
-            "an agent would own your home folder; choose an empty folder",
+            "an agent would own your home folder; choose another folder",
         )
     real.mkdir(parents=True, exist_ok=True)
     return real

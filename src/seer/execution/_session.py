@@ -229,7 +229,10 @@ class Session(ABC):
     async def aread_output(self, result_id: str, *, offset: int = 0, length: int = 20_000) -> str:
         """Like `read_output`."""
         if offset < 0 or not 0 < length <= 4 * 1024 * 1024:
-            raise ValueError(f"offset={offset!r}, length={length!r}: want 0 <= offset, 0 < length")
+            raise ValueError(
+                f"offset={offset!r}, length={length!r}: offset must be 0 or more, and length 1 "
+                "to 4194304"
+            )
         return self._turns.find(result_id).capture.transcript.read(offset, length)
 
     def read_file(self, path: str) -> bytes:

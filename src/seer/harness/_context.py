@@ -418,9 +418,9 @@ class AgentContext:
 
     def _notice(self) -> str:
         if self.failure is not None and self.failure.kind == "divergence":
-            why = "The replay ends here, so no tool can be called any more."
+            why = "The replay ends here, so no more tools can be called."
         elif self.failure is not None:
-            why = "A tool server has died, so no tool can be called any more."
+            why = "A tool server has died, so no more tools can be called."
         else:
             why = self.limit.message if self.limit else "Tools are closed."
         return f"[{why} Give your conclusions now: your next message is the last.]"
@@ -429,7 +429,7 @@ class AgentContext:
         amount = _UNITS[crossing.limit].format(crossing.allowed)
         if crossing.limit == "stop":
             return f"No more tools: {amount}."
-        return f"The limit of {amount} for this run is reached; no tool can be called any more."
+        return f"The limit of {amount} for this run is reached; no more tools can be called."
 
     def _count(self, usage: Usage) -> Usage:
         if self._price is not None:

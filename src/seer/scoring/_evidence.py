@@ -265,12 +265,17 @@ class _Checked:
                 f"`{self._check.condition.operator}` needs the measure `difference` and a number"
             ]
         if self._interval is None:
-            return ["an interval needs at least three finite readings on each side, not all equal"]
+            return [
+                "an interval needs at least three finite readings on each side, and readings (for "
+                "pairs: differences) that are not all equal"
+            ]
         covers = self._interval[0] <= value <= self._interval[1]
         if covers == (self._check.condition.operator == "covers"):
             return []
         found = _interval_text(self._interval)
-        return [f"the interval of {self._left()} is {found}, not {self._check.condition}"]
+        return [
+            f"the interval of {self._left()} is {found}, so `{self._check.condition}` does not hold"
+        ]
 
     @cached_property
     def _interval(self) -> tuple[float, float] | None:
@@ -428,7 +433,7 @@ class _Checked:
                 )
         else:
             found += [
-                f"the control shows it too: {_short(value)} is also {check.condition}"
+                f"the control shows it too: `{check.condition}` also holds for {_short(value)}"
                 for value in self._others
                 if _holds(value, check.condition)
             ][:1]

@@ -539,5 +539,7 @@ def _store_definition(folder: Path, program: Path, matrix: Matrix) -> None:
         return
     if json.loads(file.read_text())["matrix"] != data["matrix"]:
         raise ConfigError(
-            "folder", str(folder), "holds a sweep over another matrix; choose another folder"
+            "folder",
+            str(folder),
+            "already has a sweep with a different matrix; choose another folder",
         )

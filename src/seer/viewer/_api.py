@@ -191,7 +191,7 @@ class Api:
             self._open(request).verify()
         except RecordError as error:
             return answer({"ok": False, "message": str(error)})
-        return answer({"ok": True, "message": "both chains and all blobs are intact"})
+        return answer({"ok": True, "message": "both chains and the texts in blobs are intact"})
 
     def claims(self, request: Request) -> Response:
         """The claims of the run's final report, each with its verdict."""

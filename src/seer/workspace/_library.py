@@ -176,6 +176,6 @@ def read_folder(field: str, root: Path) -> dict[str, bytes]:
                     field,
                     str(root),
                     f"has more than {MAX_FILES} files or {MAX_BYTES >> 20} MiB; "
-                    "move large data elsewhere",
+                    "keep large data out of this folder",
                 )
     return files

@@ -383,8 +383,8 @@ class _Builder:
         if file.status.st_size > 10**7:
             logger.warning(
                 "%s (%d MB) is copied, because %s cannot be linked into Seer's cache: it is on "
-                "another filesystem or owned by another user; set XDG_CACHE_HOME to a folder on "
-                "the same filesystem",
+                "another filesystem or owned by another user; set XDG_CACHE_HOME to a folder of "
+                "the same user on the same filesystem",
                 file.name,
                 file.status.st_size // 10**6,
                 self._source.folder,

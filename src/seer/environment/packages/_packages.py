@@ -285,7 +285,7 @@ class _Build:
         if copied > 10**8:
             logger.warning(
                 "%d MB of installed packages were copied, because Seer's cache is on another "
-                "filesystem; set XDG_CACHE_HOME to one that both share",
+                "filesystem; set XDG_CACHE_HOME to a folder on the same filesystem",
                 copied // 10**6,
             )
         if fetched is not None:

@@ -238,7 +238,8 @@ class UvBuild:
         for source, file in built:
             if self._rank_of(file) is None:
                 raise BuildFailed(
-                    f"{source.pin} has no wheel that fits; building it here gives {file}"
+                    f"{source.pin} has no wheel that fits, and {file}, built here, does not fit "
+                    "either"
                 )
         work = self._fresh("fetch")
         jail = self._jail(work)
@@ -531,7 +532,7 @@ def _take_wheel(work: Path, name: str, wheels: Path, *, file: str | None = None)
         found = [entry for entry in os.listdir(folder) if entry.endswith(".whl")]  # noqa: PTH208
         taken = file if file is not None else "".join(found[:1])
         if (file is None and len(found) != 1) or _wheel_name(taken) != canonicalize_name(name):
-            raise BuildFailed(f"{name}: the build left {found!r} instead of one wheel")
+            raise BuildFailed(f"{name}: the build left {found!r} instead of one wheel of it")
         with os.fdopen(open_beneath(folder, taken, os.O_RDONLY | os.O_NONBLOCK), "rb") as content:
             if not stat.S_ISREG(os.fstat(content.fileno()).st_mode):
                 raise BuildFailed(f"{name}: the build's wheel is not a file")

@@ -413,7 +413,7 @@ class Served:
                 code = self._draining.result()
                 how = f"its supervisor ended with exit code {code}"
                 if code in (-signal.SIGKILL, 128 + signal.SIGKILL):
-                    how += " (killed, often for lack of memory)"
+                    how += " (killed with SIGKILL, most often for lack of memory)"
         raise InterfaceDiedError(f"the interface {self.name!r} is not running: {how}")
 
 

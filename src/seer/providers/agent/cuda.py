@@ -87,7 +87,8 @@ def suspend(pids: list[int], room: int) -> tuple[str, dict[str, int]]:
         return "nvidia-smi does not report the amount", {}
     needed = sum(used.values())
     if needed > room >> 20:
-        return f"{needed} MiB are on the GPU, but only {room >> 20} MiB of host memory are free", {}
+        free = f"the host and the machine's memory limit have room for {room >> 20} MiB"
+        return f"{needed} MiB are on the GPU, but {free}", {}
     for step in (driver.lock, driver.checkpoint):
         for pid in using:
             problem = step(pid)

@@ -1,8 +1,8 @@
 """The first process in a machine: accepts connections and serves each from a fork of itself.
 
-It inherits the listening socket. Its commands know every secret that it knows. It trusts every
-request, because only the controller can reach it. When the keeper ends, the steward kills
-everything that it started, and exits.
+It inherits the listening socket. It has no secrets beyond those that its commands get too. It
+trusts every request, because only the controller can reach it. When the keeper ends, the steward
+kills everything that it started, and exits.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class Splitter:
             return None
         length = int.from_bytes(buffer[:4], "big")
         if not 1 <= length <= FRAME_LIMIT:
-            raise WireError(f"a frame has {length} bytes; the limits are 1 and {FRAME_LIMIT}")
+            raise WireError(f"a frame has {length} bytes; it must have 1 to {FRAME_LIMIT}")
         if len(buffer) < 4 + length:
             return None
         kind, payload = bytes(buffer[4:5]), bytes(buffer[5 : 4 + length])

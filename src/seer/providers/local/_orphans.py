@@ -79,9 +79,9 @@ def _remove_if_dead(path: Path) -> bool:
             with contextlib.suppress(FileNotFoundError):
                 remove_tree(os.fsencode(path))
         except OSError as error:
-            logger.warning("the orphaned machine %s cannot be removed: %s", path.name, error)
+            logger.warning("the remains of machine %s cannot be removed: %s", path.name, error)
             return False
-    logger.info("removed the orphaned machine %s", path.name)
+    logger.info("removed the remains of machine %s, whose keeper was gone", path.name)
     return True
 
 
@@ -121,7 +121,7 @@ def _kill_left_over(path: Path) -> None:
     remove_group(path)
     # Without a control group, find processes of this user that still run in the folder.
     for pid in _processes_in(path):
-        logger.warning("killing process %d of the orphaned machine %s", pid, path.name)
+        logger.warning("killing process %d of machine %s, whose keeper is gone", pid, path.name)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             handle = os.pidfd_open(pid)
             try:

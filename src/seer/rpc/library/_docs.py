@@ -20,8 +20,8 @@ def render_prompt(schema: Schema) -> str:
         parts.append(inspect.cleandoc(schema.doc))
     parts.append(
         f"Use it from Python with `import {schema.name}`. Each call runs on the server; "
-        f"`f.aio(...)` is the form to await. `{schema.name}.budget()` tells what is left to use, "
-        f"`{schema.name}.last_call()` the id of the call just made, to cite it by."
+        f"`f.aio(...)` is the form to await. `{schema.name}.budget()` returns what is left to use, "
+        f"`{schema.name}.last_call()` the id of the latest call, for citing it."
     )
     parts += [_function(function) for function in schema.functions.values()]
     if schema.types:

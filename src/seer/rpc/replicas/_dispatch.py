@@ -190,7 +190,7 @@ class Dispatch:
                 # It was freed or lost since the call arrived.
                 call.bound = True
                 self._forwarding.gate.refuse_call(
-                    call, HandleError(f"there is no handle {call.target!r} any more")
+                    call, HandleError(f"handle {call.target!r} no longer exists")
                 )
                 return None
         else:

@@ -206,7 +206,7 @@ class Child:
         ended = f"it was killed by {name}"
         if -code == signal.SIGKILL:
             grown = _oom_kills() > self._ooms
-            ended += ", out of memory" if grown else " (often: out of memory)"
+            ended += ", out of memory" if grown else " (most often for lack of memory)"
         return ended
 
 

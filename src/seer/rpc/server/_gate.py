@@ -390,8 +390,8 @@ class Gate:
             if request.epoch and request.epoch != self.epoch:
                 raise InterfaceRestartedError("the interface has restarted since that call")
             raise HandleError(
-                f"there is no call {call_id!r}, or its result is not kept any more (results are"
-                " kept for ten minutes, within bounds)"
+                f"there is no call {call_id!r}, or its result has been dropped (results are"
+                " kept for ten minutes, up to a limit)"
             )
         self._send_kept(connection, call_id, kept[1])
 

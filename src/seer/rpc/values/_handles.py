@@ -138,7 +138,7 @@ class HandleTable:
         found = self._values.get(identifier) if isinstance(identifier, str) else None
         if found is None:
             raise HandleError(
-                f"there is no handle {identifier!r} (any more): it was freed, is another caller's,"
+                f"handle {identifier!r} does not exist: it was freed, it belongs to another caller,"
                 " or the interface has restarted since"
             )
         return found

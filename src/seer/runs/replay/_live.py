@@ -140,8 +140,8 @@ class Takeover:
         before, now = _failure(call.result), _failure(answered.text)
         if before != now and before not in _STOPPED:
             raise GateError(
-                "replay: the live interface cannot take over, because it answers a repeated call "
-                f"otherwise: {show(call.function, call.arguments or '', call.argument_buffers)} "
+                "replay: the live interface cannot take over, because a repeated call ended "
+                f"differently: {show(call.function, call.arguments or '', call.argument_buffers)} "
                 f"{_ended(before)} in the recording, and {_ended(now)} now"
             )
         old, new = (

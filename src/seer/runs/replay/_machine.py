@@ -165,7 +165,7 @@ class ReplayMachine(Machine):
         Raises:
             ProviderError: Always.
         """
-        raise ProviderError("a replay cannot be detached: it lives in this process")
+        raise ProviderError("a replay cannot be detached, because it ends with its process")
 
     async def terminate(self) -> None:
         """End it; see `Machine.terminate`."""

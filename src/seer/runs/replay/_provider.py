@@ -70,7 +70,9 @@ class ReplayProvider(Provider):
         Raises:
             SandboxNotFoundError: Always.
         """
-        raise SandboxNotFoundError(f"{machine_id!r}: a replay lives only in its own process")
+        raise SandboxNotFoundError(
+            f"{machine_id!r}: a replay cannot be reached from another process"
+        )
 
     async def list(self) -> list[MachineStatus]:
         """An empty list: no other process can use a replay."""
