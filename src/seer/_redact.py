@@ -33,11 +33,12 @@ CREDENTIAL = re.compile(
     r"|\bgithub_pat_[A-Za-z0-9_]{20,}"
     r"|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"
     r"|\bAIza[A-Za-z0-9_-]{30,}"
-    r"|\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{5,}"
+    # Bounded, because each part is searched again from each "eyJ".
+    r"|(?<![A-Za-z0-9])eyJ[A-Za-z0-9_-]{10,512}\.[A-Za-z0-9_-]{10,16384}\.[A-Za-z0-9_-]{5,}"
     r"|(?<=[Bb]earer )[A-Za-z0-9._~+/=-]{12,}"
     r"|(?<=://)[^/\s:@\"']{1,200}:[^/\s@\"']{1,200}(?=@)"
     r"|-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----"
-    r"(?:[\s\S]{0,8000}?-----END [A-Z ]{0,40}PRIVATE KEY-----)?"
+    r"(?:[\s\S]{0,8000}?-----END [A-Z ]{0,40}PRIVATE KEY-----|[A-Za-z0-9+/=\s\\]*)"
 )
 """Text that looks like a credential of a known vendor or protocol."""
 

@@ -250,6 +250,19 @@ def test_the_output_is_told_to_the_controller_and_not_to_callers(options: dict[s
         assert "last words" in served.control("GET", "/v1/health")["ended"]
 
 
+def test_why_a_copy_could_not_be_started_is_not_told_with_hidden_models() -> None:
+    hidden = {"org/secret-one": "model_0"}
+    with serving(SOURCE, hidden=hidden, restart="on-failure", replicas=2) as served:
+        served.write("raise ValueError('no org/secret-one here')")
+        for copy in served.control("GET", "/v1/health")["copies"]:
+            os.kill(copy["pid"], signal.SIGKILL)
+        wait_until(lambda: served.control("GET", "/v1/health")["state"] == "dead", timeout=60)
+        message = soon(lambda: served.gate().call("leave", (7,)), InterfaceDiedError)
+        assert "could not be started" in message
+        assert "secret" not in message
+        assert "secret" in str(served.control("GET", "/v1/health")["notes"])
+
+
 def test_why_it_could_not_be_loaded_again_is_not_told_with_hidden_models() -> None:
     with serving(SOURCE, hidden={"org/secret-one": "model_0"}, restart="on-failure") as served:
         served.write("raise ValueError('no org/secret-one here')")

@@ -789,23 +789,31 @@ def _refused(lines: list[dict[str, Any]]) -> int:
     return sum(1 if line["request"] else int(line["error"].split()[0]) for line in lines)
 
 
-def test_the_end_of_a_run_is_known_to_an_interface_that_is_loading(tmp_path: Path) -> None:
+@pytest.mark.parametrize("begins", ["before", "while loading"])
+def test_the_end_of_a_run_is_known_to_an_interface_that_is_loading(
+    tmp_path: Path, begins: str
+) -> None:
     callers: dict[str, dict[str, float]] = {"a": {}, "script-1": {}}
     with serving(
         LOADING, record=str(tmp_path / "record"), restart="on-failure", callers=callers
     ) as served:
         first = served.follow("a", prefix="script")
+        if begins == "while loading":
+            unfollow(served, first)
         wait, loading = served.folder / "wait", served.folder / "loading"
         wait.touch()
         os.kill(served.pid, signal.SIGKILL)
         wait_until(loading.exists)
+        if begins == "while loading":
+            first = served.follow("a", prefix="script")
         served.control("POST", f"/v1/flush/{first.name}", {"last": True})
-        wait.unlink()
-        served.ready()
-        for name in callers:
-            assert served.gate(name).call("small", (1,)) == 1
+        with ThreadPoolExecutor(len(callers)) as pool:
+            # Made after the end of the run, they wait until the interface has loaded.
+            made = [pool.submit(served.gate(name).call, "small", (1,)) for name in callers]
+            wait.unlink()
+            assert [one.result(timeout=SOON) for one in made] == [1, 1]
         second = served.follow("a", prefix="script")
-        assert [line["caller"] for line in served.recorded(second)] == [*callers]
+        assert sorted(line["caller"] for line in served.recorded(second)) == [*callers]
         assert served.recorded(first) == []
 
 

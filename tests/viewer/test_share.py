@@ -20,6 +20,7 @@ CREDENTIALS = [
     *(f"{kind}_" + "a1B2" * 8 for kind in ("gho", "ghp", "ghr", "ghs", "ghu", "npm", "rpa")),
     *(f"{kind}-" + "a1B2" * 8 for kind in ("glpat", "pypi", "xoxb")),
     "github_pat_" + "a1B2" * 8,
+    *(f"{kind}_eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjMifQ.a1B2a1B2" for kind in ("hf_oauth", "ghs")),
     "AKIA" + "A" * 16,
     "ASIA" + "A" * 16,
     "AIza" + "a1B2" * 9,
@@ -93,6 +94,23 @@ def test_secrets_are_taken_out_of_every_part(
     for secret in (*secrets, "hunter22", "abcdef0123456789"):
         assert secret not in text, secret
     assert "[redacted]" in text
+
+
+@pytest.mark.timeout(30)
+def test_hostile_texts_are_searched_in_one_pass(root: Path, tmp_path: Path) -> None:
+    made = Made(root)
+    for text in ("-eyJ", "_eyJ", "-----BEGIN PRIVATE KEY-----\n", "http://a:", "Bearer sk-"):
+        made.add(Text(text=text * (400_000 // len(text))))
+    made.close()
+    assert share(made.folder, tmp_path / "a.html").exists()
+
+
+def test_a_private_key_without_its_end_is_taken_out(root: Path, tmp_path: Path) -> None:
+    key = "-----BEGIN RSA PRIVATE KEY-----\n" + "MIIEpAIBAAKCAQEA\n" * 900
+    made = Made(root)
+    made.add(Text(text=key))
+    made.close()
+    assert "MIIEpAIBAAK" not in everything(share(made.folder, tmp_path / "a.html"))
 
 
 def test_names_that_begin_like_a_credential_are_kept(root: Path, tmp_path: Path) -> None:

@@ -276,8 +276,10 @@ class Replicas(Workers):
         self._last_end = ended
         if copy.state == STARTING:
             reason = ended if copy.failure is None else str(copy.failure["message"])
-            words = f"copy {copy.number} could not be started: {reason}"
-            self._last_end = words
+            self._last_end = f"copy {copy.number} could not be started"
+            words = f"{self._last_end}: {reason}"
+            if not supervisor.blind:
+                self._last_end = words
             supervisor.note({"kind": "copy", "message": words})
             if self._scalings:
                 self.wanted = max(len(self._in(STARTING, READY)), 1)

@@ -315,7 +315,8 @@ class Control:
         def answered(answer: dict[str, Any]) -> None:
             connection.respond({"follow": follow.id, "dropped": answer.get("dropped", 0)})
 
-        message = {"op": "follow", "prefix": follow.prefix, **_named(follow)}
+        message = {"op": "follow", "began_at": follow.began_at, **_named(follow)}
+        message["prefix"] = follow.prefix
         self._tell(message, answered)
 
     def _post_unfollow(self, connection: HttpConnection, _found: Any, identifier: str) -> None:
@@ -337,7 +338,7 @@ class Control:
             remove_folder(self._folder(follow.id))
             done()
 
-        self._tell({"op": "unfollow", **_named(follow)}, answered)
+        self._tell({"op": "unfollow", **self._ended(), **_named(follow)}, answered)
 
     def end_abandoned(self, now: float) -> None:
         """End the follows that nobody has read for a long time: their readers are gone."""
@@ -408,7 +409,11 @@ class Control:
             )
 
         self._write_refusals()
-        self._tell({"op": "flush", "last": last, **_named(follow)}, answered)
+        self._tell({"op": "flush", "last": last, **self._ended(), **_named(follow)}, answered)
+
+    def _ended(self) -> dict[str, float]:
+        """When a run ends whose end an interface hears of later, because it is loading."""
+        return {} if self._supervisor.state == "up" else {"at": time.monotonic()}
 
     def _seal(self, follow: Follow, answer: dict[str, Any]) -> None:
         """Note when the run of a follow ended: as the recording process reports, or now."""

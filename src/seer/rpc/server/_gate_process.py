@@ -214,10 +214,9 @@ class GateProcess:
 
     def _follow(self, message: Message) -> None:
         assert self._recorder is not None
-        self._recorder.follow(
-            Follow(message["follow"], message["names"], message["prefix"]),
-            lambda dropped: self._reply(message, dropped=dropped),
-        )
+        follow = Follow(message["follow"], message["names"], message["prefix"])
+        follow.began_at = message["began_at"]
+        self._recorder.follow(follow, lambda dropped: self._reply(message, dropped=dropped))
 
     def _unfollow(self, message: Message) -> None:
         assert self._recorder is not None
@@ -237,9 +236,10 @@ class GateProcess:
         Their senders may be gone, because the run has ended.
         """
         assert self._recorder is not None
-        if not self._recorder.is_sealed(message["follow"]):
+        at = message.get("at")
+        if at is None and not self._recorder.is_sealed(message["follow"]):
             self.callers.read_arrived(message["names"])
-        return self._recorder.seal(message["follow"])
+        return self._recorder.seal(message["follow"], at)
 
     def _note_taken(self, message: Message) -> None:
         assert self._recorder is not None

@@ -207,11 +207,10 @@ class Recorder:
             done: Called with the number of its new callers' calls that the ring has dropped.
         """
 
-        now = time.monotonic()
-
         def begin() -> None:
             self._follows[follow.id] = follow
-            track = self._tracks.setdefault(follow.id, Track(f"{self._folder}/{follow.id}", now))
+            made = Track(f"{self._folder}/{follow.id}", follow.began_at)
+            track = self._tracks.setdefault(follow.id, made)
             self._tracks_by_caller.clear()
             ring = self._ring
             callers = {name for name in ring.callers() if track in self._tracks_of(name)}
@@ -225,22 +224,33 @@ class Recorder:
 
         self._enqueue(begin)
 
-    def seal(self, identifier: str) -> float:
+    def seal(self, identifier: str, at: float | None = None) -> float:
         """Close a follow to later calls, and return the time at which it was closed.
 
         Calls that still run belong to the follow.
+
+        Args:
+            identifier: The follow.
+            at: When its run ended (monotonic); by default now.
         """
         track = self._tracks.get(identifier)
-        if track is None:
-            return time.monotonic()
-        if track.sealed_at == float("inf"):
-            self._refuse_rest()
-            track.sealed_at = time.monotonic()
-            self._enqueue(lambda: self._end_prefix(identifier))
-        return track.sealed_at
+        if track is not None and track.sealed_at < float("inf"):
+            return track.sealed_at
+        self._refuse_rest()
+        if at is None:
+            at = time.monotonic()
+        if track is not None:
+            track.sealed_at = at
+        ended = at
+        self._enqueue(lambda: self._end_follow(identifier, ended))
+        return at
 
-    def _end_prefix(self, identifier: str) -> None:
-        """Let the calls of the user's script go to the next follow."""
+    def _end_follow(self, identifier: str, at: float) -> None:
+        """Let later calls, and those of the user's script, go to the next follow."""
+        track = self._tracks.get(identifier)
+        if track is not None:
+            # It may have begun only after `seal`.
+            track.sealed_at = min(track.sealed_at, at)
         follow = self._follows.get(identifier)
         if follow is not None:
             follow.prefix = ""
@@ -249,7 +259,7 @@ class Recorder:
     def is_sealed(self, identifier: str) -> bool:
         """Whether the time whose calls belong to a follow has ended."""
         track = self._tracks.get(identifier)
-        return track is None or track.sealed_at < float("inf")
+        return track is not None and track.sealed_at < float("inf")
 
     def is_for(self, call: Call, identifier: str) -> bool:
         """Whether a call that has not ended belongs to a follow; on the recorder's own thread."""

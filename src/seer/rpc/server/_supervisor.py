@@ -350,14 +350,14 @@ class Supervisor:
             if self.failure is not None:
                 # The reason may contain what callers of a blind interface must not see.
                 self.ended += "; loading it again failed"
-                if not self._blind:
+                if not self.blind:
                     self.ended += f": {self.failure['message']}"
             self.state = "dead"
             self.sockets.answer(True)
         self._control.wake_ready()
 
     @property
-    def _blind(self) -> bool:
+    def blind(self) -> bool:
         """Whether callers get no details of the server: it is blind, or a model is hidden."""
         return bool(self.config.blind or self.config.hidden)
 
@@ -365,7 +365,7 @@ class Supervisor:
         """Reap a process, and return how it ended, in as much detail as callers may have."""
         ended = child.reap()
         output = child.tail(5)
-        told = self.config.tracebacks is True and not self._blind
+        told = self.config.tracebacks is True and not self.blind
         self._output = "" if told else output
         return last.add_to(ended, output if told else "")
 
@@ -373,7 +373,7 @@ class Supervisor:
     def explained(self) -> str:
         """How the last interface process ended, with its last output; for the controller only."""
         told = self.ended
-        if self.state == "dead" and self.failure is not None and self._blind:
+        if self.state == "dead" and self.failure is not None and self.blind:
             told += f": {self.failure['message']}"
         return told + (f"; its last output was:\n{self._output}" if self._output else "")
 
