@@ -1,5 +1,6 @@
 """A call of a gate, as records keep it and replays match it."""
 
+import functools
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -74,7 +75,7 @@ class GateCall:
         """Whether the process that ran it ended before it was answered."""
         return self.outcome == CallLostError.__name__
 
-    @property
+    @functools.cached_property
     def key(self) -> str:
         """A hash of the function and its canonical arguments; equal calls have equal keys."""
         return call_key(self.function, self.arguments, self.argument_buffers, handle=self.handle)
