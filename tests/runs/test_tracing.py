@@ -3,6 +3,7 @@
 It starts tracing itself, without an agent.
 """
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -250,7 +251,7 @@ def test_tokens_and_durations_are_measured(
 ) -> None:
     reader = InMemoryMetricReader()
     provider = MeterProvider([reader])
-    monkeypatch.setattr(metrics, "get_meter", provider.get_meter)
+    monkeypatch.setattr(metrics, "get_meter_provider", lambda: provider)
     play(Tracing())
     data: Any = reader.get_metrics_data()
     found = {one.name: one for one in data.resource_metrics[0].scope_metrics[0].metrics}
@@ -261,6 +262,19 @@ def test_tokens_and_durations_are_measured(
     }
     assert tokens == {"input": 30, "output": 4}
     provider.shutdown()
+
+
+def test_turns_leave_nothing_behind_without_a_provider(spans: InMemorySpanExporter) -> None:
+    def held() -> int:
+        gc.collect()
+        modules = (type(found).__module__ for found in gc.get_objects())
+        return sum(module.startswith(metrics.__name__) for module in modules)
+
+    play(Tracing())
+    before = held()
+    for _ in range(5):
+        play(Tracing())
+    assert held() == before
 
 
 INTERFACE = '''

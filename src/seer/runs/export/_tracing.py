@@ -6,6 +6,7 @@ OpenTelemetry's conventions for generative AI. Prompts, answers and arguments ar
 They are in spans only if the environment variable of these conventions (`CONTENT`) asks for them.
 """
 
+import functools
 import json
 import os
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ from seer.events._events import text_blocks
 from seer.runs._calls import GateCall
 
 if TYPE_CHECKING:
-    from opentelemetry.metrics import Histogram
+    from opentelemetry.metrics import Histogram, MeterProvider
     from opentelemetry.trace import Span, Tracer
 
 AnswerPart: TypeAlias = Text | Thinking | ToolCall | Usage | AnswerFinished
@@ -295,7 +296,13 @@ def _instruments() -> "tuple[Histogram, Histogram]":
     """What the conventions measure: tokens, and the seconds of an answer."""
     from opentelemetry import metrics
 
-    meter = metrics.get_meter("seer")
+    return _instruments_of(metrics.get_meter_provider())
+
+
+@functools.lru_cache(maxsize=1)
+def _instruments_of(provider: "MeterProvider") -> "tuple[Histogram, Histogram]":
+    # Once, because a program without a provider of its own keeps each one that was made.
+    meter = provider.get_meter("seer")
     return (
         meter.create_histogram("gen_ai.client.token.usage", unit="{token}"),
         meter.create_histogram("gen_ai.client.operation.duration", unit="s"),
