@@ -98,7 +98,7 @@ async def test_an_answer_that_is_no_notebook_is_not_taken_for_one(
     server, _ = await start(tmp_path, monkeypatch, program)
     try:
         async with asyncio.timeout(60):
-            with pytest.raises(SandboxLostError, match="no notebook"):
+            with pytest.raises(SandboxLostError, match="no valid notebook"):
                 await server.read()
     finally:
         await server.close()

@@ -93,5 +93,5 @@ def test_a_folder_that_is_written_to_already_decides_the_user(tmp_path: Path) ->
 
 def test_a_folder_for_locks_that_cannot_be_made_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_users, "_FOLDER", Path("/proc/seer-users"))
-    with pytest.raises(IsolationError, match="'/proc/seer-users' cannot be written to"):
+    with pytest.raises(IsolationError, match="'/proc/seer-users' is not writable"):
         take_user()
