@@ -352,3 +352,32 @@ def test_requests_that_the_gate_refused_are_refused_again_and_the_others_answere
     again = seer(tmp_path, "replay", run.run_id)
     assert again.stdout.startswith(first.stdout), again.stdout + again.stderr
     assert again.returncode == 0, again.stdout
+
+
+WHOLE = """
+from seer.environment import Sandbox
+from seer.execution import acreate_cli_session
+
+async def main():
+    async with ScopedSandbox(SandboxConfig(gpu=None)) as scoped:
+        library = await scoped.aserve("interface.py", name="vec")
+        async with Sandbox(SandboxConfig(gpu=None)) as box:
+            workspace = Workspace(libraries=[library])
+            async with await acreate_cli_session(box, workspace=workspace) as session:
+                command = "python3 -c 'import vec; print(vec.plus(3))'"
+                agent = Scripted([Step(calls=[Call("shell", {"command": command})])])
+                await run(agent, session=session)
+
+asyncio.run(main())
+"""
+
+
+def test_a_replayed_machine_is_the_same_without_the_calls_that_only_its_code_could_make(
+    tmp_path: Path,
+) -> None:
+    run_id = recorded(tmp_path, WHOLE)
+    made = open_run(run_id, tmp_path / "records")
+    assert [call.function for call in made.typed_calls()] == ["plus"]
+    again = seer(tmp_path, "replay", run_id)
+    assert f"the same as {run_id}" in again.stdout, again.stdout + again.stderr
+    assert again.returncode == 0, again.stdout

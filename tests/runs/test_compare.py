@@ -175,3 +175,25 @@ def test_calls_are_compared_without_reading_their_large_values(tmp_path: Path) -
             if path.is_file():
                 path.unlink()
     assert compare_runs(*runs).equal
+
+
+def test_a_replay_on_a_machine_that_runs_nothing_lacks_the_calls_of_its_session(
+    tmp_path: Path,
+) -> None:
+    calls = [call("plus", 1, at=1, caller="cli-aa11bb-2"), call("plus", 2, at=2, caller="tools-1")]
+    recorded = record(tmp_path, calls, callers={"tools": "cli-aa11bb-2"})
+    again = record(
+        tmp_path,
+        calls[1:],
+        callers={"tools": "cli-ee33ff-2"},
+        jail={"kind": "cli", "machine": {"provider": "replay", "id": "replay-1"}},
+    )
+    ran = record(
+        tmp_path,
+        calls[1:],
+        callers={"tools": "cli-ee33ff-2"},
+        jail={"kind": "cli", "machine": {"provider": "local", "id": "sb-1"}},
+    )
+    assert compare_runs(recorded, again, replayed=True).equal
+    assert shown(compare_runs(recorded, again)) == ["plus(1)", None]
+    assert shown(compare_runs(recorded, ran, replayed=True)) == ["plus(1)", None]

@@ -90,7 +90,7 @@ def _compare(recorded: "Run", made: "list[Run]") -> bool:
     if not same:
         say(f"the program recorded {len(before)} runs before, and {len(made)} now")
     for old, new in zip(before, made, strict=False):
-        found = compare_runs(old, new)
+        found = compare_runs(old, new, replayed=True)
         if found.equal:
             say(f"the same as {old.run_id}: {found.same} steps")
         else:

@@ -155,25 +155,38 @@ class Comparison:
         return self.left is None and self.right is None and self.call is None
 
 
-def compare_runs(left: Run, right: Run) -> Comparison:
+def compare_runs(left: Run, right: Run, *, replayed: bool = False) -> Comparison:
     """Find where two runs diverge.
 
     A caller's calls are compared in their order: function, arguments, outcome, and the hash of the
     result. Only calls that overlapped in the left run may come in another order, because their
     order was chance.
 
+    Args:
+        left: A run.
+        right: Another run.
+        replayed: Whether the right run is a replay of the left one. Then, if its session's machine
+            ran nothing, callers that made no call in it are not compared.
+
     Raises:
         RecordError: A record was changed after it was written.
     """
     same = 0
     made = (_Calls(left), _Calls(right))
-    calls, call = (made[0].count, made[1].count), _first_call(*made)
+    calls = (made[0].count, made[1].count)
+    call = _first_call(*made, some_silent=replayed and _runs_nothing(right))
     ids = CallIds(left)
     for a, b in itertools.zip_longest(steps(left), steps(right)):
         if a is None or b is None or not _says_the_same(a, b, ids):
             return Comparison(same, a, b, calls, call)
         same += 1
     return Comparison(same, None, None, calls, call)
+
+
+def _runs_nothing(run: Run) -> bool:
+    """Whether the machine of the run's session replayed a recorded one, so no code ran on it."""
+    machine: Mapping[str, Any] = run.info.jail.get("machine") or {}
+    return machine.get("provider") == "replay"
 
 
 def _says_the_same(left: Step, right: Step, ids: CallIds) -> bool:
@@ -359,12 +372,20 @@ def _without_handles(text: str) -> str:
         return text
 
 
-def _first_call(left: _Calls, right: _Calls) -> CallDifference | None:
-    """The first caller whose calls differ, and the first of them."""
+def _first_call(left: _Calls, right: _Calls, *, some_silent: bool) -> CallDifference | None:
+    """The first caller whose calls differ, and the first of them.
+
+    Args:
+        left: The calls of the left run.
+        right: The calls of the right run.
+        some_silent: Whether callers without any call in the right run are not compared.
+    """
     for interface in dict.fromkeys((*left.made, *right.made)):
         mine, theirs = left.made.get(interface, {}), right.made.get(interface, {})
         own = (left.own.get(interface), right.own.get(interface))
         for callers in _paired(list(mine), list(theirs), own):
+            if callers[1] is None and some_silent:
+                continue
             one, other = mine.get(callers[0] or "", []), theirs.get(callers[1] or "", [])
             same, a, b = _difference(left, one, right, other)
             if a is not None or b is not None:
