@@ -381,3 +381,53 @@ def test_a_replayed_machine_is_the_same_without_the_calls_that_only_its_code_cou
     again = seer(tmp_path, "replay", run_id)
     assert f"the same as {run_id}" in again.stdout, again.stdout + again.stderr
     assert again.returncode == 0, again.stdout
+
+
+MEASURED = """
+from seer.harness import Agent
+
+class Waits(Agent):
+    name = "waits"
+
+    def __init__(self, go):
+        self._go = go
+
+    def check(self, request):
+        pass
+
+    async def run(self, request, context):
+        context.begin_turn()
+        await self._go.wait()
+
+async def main():
+    async with ScopedSandbox(SandboxConfig(gpu=None)) as scoped:
+        library = await scoped.aserve("interface.py", name="vec")
+        tools = await scoped.aserve("interface.py", name="vec", expose_as="mcp")
+        vec = library.connect()
+        begun, go = asyncio.Event(), asyncio.Event()
+
+        async def study():
+            provider = Waits(go)
+            async for event in run_agent(task="look", provider=provider, mcp_config=tools):
+                begun.set()
+
+        task = asyncio.create_task(study())
+        await (task if os.environ["LATE"] else begun.wait())
+        print(await asyncio.to_thread(tried, vec.plus, int(os.environ["N"])), flush=True)
+        go.set()
+        await task
+
+asyncio.run(main())
+"""
+
+
+def test_a_call_of_a_script_may_fall_into_another_run_or_none(tmp_path: Path) -> None:
+    run_id = recorded(tmp_path, MEASURED, LATE="", N="1")
+    (call,) = open_run(run_id, tmp_path / "records").typed_calls()
+    assert call.caller.startswith("vec-in-a-script-")
+    late = seer(tmp_path, "replay", run_id, LATE="1", N="1")
+    assert f"the same as {run_id}" in late.stdout, late.stdout + late.stderr
+    assert late.returncode == 0, late.stdout
+    other = seer(tmp_path, "replay", run_id, LATE="1", N="2")
+    assert "is not the recorded one" in other.stdout, other.stdout + other.stderr
+    assert other.returncode == 3

@@ -197,3 +197,15 @@ def test_a_replay_on_a_machine_that_runs_nothing_lacks_the_calls_of_its_session(
     assert compare_runs(recorded, again, replayed=True).equal
     assert shown(compare_runs(recorded, again)) == ["plus(1)", None]
     assert shown(compare_runs(recorded, ran, replayed=True)) == ["plus(1)", None]
+
+
+def test_the_runs_of_a_replay_are_compared_without_the_calls_of_scripts(tmp_path: Path) -> None:
+    own = call("plus", 1, at=1, caller="local-aa11bb-2")
+    script = call("plus", 2, at=2, caller="tools-in-a-script-1")
+    recorded = record(tmp_path, [own, script])
+    again = record(tmp_path, [own])
+    other = record(tmp_path, [call("plus", 9, at=1, caller="local-aa11bb-2"), script])
+    assert compare_runs(recorded, again, replayed=True).equal
+    assert compare_runs(again, recorded, replayed=True).equal
+    assert shown(compare_runs(recorded, again)) == ["plus(2)", None]
+    assert shown(compare_runs(recorded, other, replayed=True)) == ["plus(1)", "plus(9)"]

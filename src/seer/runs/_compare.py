@@ -165,14 +165,16 @@ def compare_runs(left: Run, right: Run, *, replayed: bool = False) -> Comparison
     Args:
         left: A run.
         right: Another run.
-        replayed: Whether the right run is a replay of the left one. Then, if its session's machine
-            ran nothing, callers that made no call in it are not compared.
+        replayed: Whether the right run is a replay of the left one. Then calls of the user's script
+            are not compared: timing decides which of the open runs gets them, and the gates of the
+            replay have checked each of them. If the machine of the right run's session ran nothing,
+            callers that made no call in it are not compared either.
 
     Raises:
         RecordError: A record was changed after it was written.
     """
     same = 0
-    made = (_Calls(left), _Calls(right))
+    made = (_Calls(left, scripts=not replayed), _Calls(right, scripts=not replayed))
     calls = (made[0].count, made[1].count)
     call = _first_call(*made, some_silent=replayed and _runs_nothing(right))
     ids = CallIds(left)
@@ -279,9 +281,14 @@ class _Made:
 
 
 class _Calls:
-    """The calls of a run, by interface and caller; large values stay in their files."""
+    """The calls of a run, by interface and caller; large values stay in their files.
 
-    def __init__(self, run: Run) -> None:
+    Args:
+        run: The run.
+        scripts: Whether to include the calls of the user's script.
+    """
+
+    def __init__(self, run: Run, *, scripts: bool) -> None:
         self.count = 0
         self.made: dict[str, dict[str, list[_Made]]] = {}
         self.own = run.info.callers
@@ -295,8 +302,10 @@ class _Calls:
             function, time = str(body.get("function", "")), float(body.get("time") or 0.0)
             if not function or function.startswith("/"):
                 continue  # another request, which was refused
-            callers = self.made.setdefault(str(body.get("interface", "")), {})
-            callers.setdefault(str(body.get("caller", "")), []).append(
+            interface, caller = str(body.get("interface", "")), str(body.get("caller", ""))
+            if not scripts and caller.startswith(f"{interface}-in-a-script-"):
+                continue
+            self.made.setdefault(interface, {}).setdefault(caller, []).append(
                 _Made(
                     number=line.number,
                     offset=start,
