@@ -20,7 +20,7 @@ from seer.harness import (
     Text,
     run_agent,
 )
-from seer.runs import Run, RunRecord, compare_runs, open_run
+from seer.runs import Run, RunInfo, RunRecord, compare_runs, open_run
 from seer.testing.agent_contract import tools
 
 Work = Callable[[AgentContext], Awaitable[None]]
@@ -139,3 +139,36 @@ async def test_a_call_that_was_never_made_is_not_made_in_a_replay(forked: bool) 
     assert results == [(said,)]
     if not forked:
         assert compare_runs(recorded, replayed).equal
+
+
+@pytest.mark.parametrize(
+    ("recorded", "now", "found"),
+    [
+        (("agent0-1", "agent1-2"), ("agent1-1", "agent0-2"), (1, 0)),
+        (("agent0-1", "agent1-2"), ("agent0-1", "agent1-2"), (0, 1)),
+        (("agent-1", "agent-2"), ("agent-2", "agent-1"), (1, 0)),
+        (("local-aa11bb-1", "local-cc33dd-2"), ("local-ee55ff-2", "local-778899-1"), (1, 0)),
+        (("local-aa11bb-1", "cli-cc33dd-2"), ("cli-ee55ff-1", "local-778899-2"), (1, 0)),
+    ],
+)
+def test_a_session_gets_the_messages_of_the_session_with_its_name(
+    tmp_path: Path, recorded: tuple[str, ...], now: tuple[str, ...], found: tuple[int, ...]
+) -> None:
+    names = [f"20260101-000000-{n:08x}" for n in range(len(recorded))]
+    for name, caller in zip(names, recorded, strict=True):
+        info = RunInfo(task="look", callers={"vec": caller})
+        RunRecord.create(tmp_path, name, meta=info).close("completed")
+    agent = ReplayAgent(open_run(names[0], tmp_path), whole_program=True)
+    requests = [
+        AgentRequest(
+            run_id=f"{tmp_path}-{n}",
+            provider="scripted",
+            model=None,
+            system_prompt="",
+            task="look",
+            callers={"vec": caller},
+        )
+        for n, caller in enumerate(now)
+    ]
+    played = [names.index(agent.find(request, play=True).run_id) for request in requests]
+    assert tuple(played) == found

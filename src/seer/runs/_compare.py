@@ -29,8 +29,14 @@ from seer.events import (
 from seer.runs._blobs import BlobStore, unpack
 from seer.runs._calls import GateCall
 from seer.runs._chain import canonical, read_chain
+from seer.runs._info import RunInfo
 from seer.runs._reader import Run
-from seer.runs.replay._match import ordinal, show
+from seer.runs.replay._match import (
+    _kind,  # pyright: ignore[reportPrivateUsage]
+    _without_number,  # pyright: ignore[reportPrivateUsage]
+    ordinal,
+    show,
+)
 
 _COMPARED: Mapping[type[Event], tuple[str, ...]] = {
     RunStarted: ("task",),
@@ -183,6 +189,28 @@ def compare_runs(left: Run, right: Run, *, replayed: bool = False) -> Comparison
             return Comparison(same, a, b, calls, call)
         same += 1
     return Comparison(same, None, None, calls, call)
+
+
+def unlike(
+    info: RunInfo, *, task: str, system_prompt: str, callers: Mapping[str, str]
+) -> tuple[bool, ...]:
+    """How a recorded run differs from what another one is asked; less is a better match.
+
+    The callers of its session decide in the same order in which they get their recorded calls (see
+    `Tapes`): by name, then by kind, then by number.
+    """
+    forms = (_without_number, _kind, ordinal)
+    return (
+        info.task != task,
+        info.system_prompt != system_prompt,
+        *(_in_form(form, info.callers) != _in_form(form, callers) for form in forms),
+    )
+
+
+def _in_form(
+    form: Callable[[str], str | None], callers: Mapping[str, str]
+) -> dict[str, str | None]:
+    return {interface: form(caller) for interface, caller in callers.items()}
 
 
 def _runs_nothing(run: Run) -> bool:

@@ -41,9 +41,8 @@ from seer.harness._context import AgentContext, RunOver
 from seer.harness._toolbox import ToolOutcome, offered_name
 from seer.runs import Run, open_run
 from seer.runs._chain import canonical
-from seer.runs._compare import CallIds, answers, without_seconds
+from seer.runs._compare import CallIds, answers, unlike, without_seconds
 from seer.runs._scrub import scrub, scrub_bytes
-from seer.runs.replay._match import ordinal
 
 logger = logging.getLogger(__name__)
 
@@ -56,8 +55,8 @@ class ReplayAgent(Agent):
     """The provider `replay:RUN`.
 
     By name, it replaces all agents of the recorded program: each run of the program gets the
-    messages of its own recorded run (with the same prompts and the same position among the
-    callers).
+    messages of its own recorded run (with the same prompts, and a session of the same name or else
+    the same position among the callers).
 
     Args:
         run: The recorded run.
@@ -227,18 +226,16 @@ class _Assignments:
         """
         if request.run_id in self._given:
             return self._given[request.run_id]
-        place = _places(request.callers)
 
         def fits(item: tuple[int, Run]) -> tuple[object, ...]:
             number, run = item
-            info = run.info
-            return (
-                info.task != request.task,
-                info.system_prompt != request.system_prompt,
-                _places(info.callers) != place,
-                self._played[str(run.folder)],
-                number,
+            differs = unlike(
+                run.info,
+                task=request.task,
+                system_prompt=request.system_prompt,
+                callers=request.callers,
             )
+            return (differs, self._played[str(run.folder)], number)
 
         with self._lock:
             _, run = min(enumerate(named.siblings()), key=fits)
@@ -246,11 +243,6 @@ class _Assignments:
             if play:
                 self._given[request.run_id] = run
         return run
-
-
-def _places(callers: Mapping[str, str]) -> dict[str, str | None]:
-    """The session's position among the callers of each interface; its name may be generated."""
-    return {interface: ordinal(caller) for interface, caller in callers.items()}
 
 
 _assignments = _Assignments()
