@@ -431,3 +431,29 @@ def test_a_call_of_a_script_may_fall_into_another_run_or_none(tmp_path: Path) ->
     other = seer(tmp_path, "replay", run_id, LATE="1", N="2")
     assert "is not the recorded one" in other.stdout, other.stdout + other.stderr
     assert other.returncode == 3
+
+
+REORDERED = """
+async def one(task):
+    async for event in run_agent(task=task, provider=Scripted([Step(text=f"I did {task}.")])):
+        pass
+
+async def main():
+    for task in os.environ["TASKS"].split():
+        await one(task)
+
+asyncio.run(main())
+"""
+
+
+def test_runs_that_begin_in_another_order_are_compared_with_their_own(tmp_path: Path) -> None:
+    run_id = recorded(tmp_path, REORDERED, TASKS="a b c")
+    runs = open_run(run_id, tmp_path / "records").siblings()
+    again = seer(tmp_path, "replay", run_id, TASKS="c a b")
+    assert again.returncode == 0, again.stdout + again.stderr
+    for run in runs:
+        assert f"the same as {run.run_id}" in again.stdout
+    other = seer(tmp_path, "replay", run_id, TASKS="c a d")
+    assert other.returncode == 3, other.stdout + other.stderr
+    assert f"diverges from {runs[1].run_id}" in other.stdout
+    assert other.stdout.count("the same as") == 2

@@ -82,14 +82,15 @@ def command(
 
 
 def _compare(recorded: "Run", made: "list[Run]") -> bool:
-    """Compare the program's new runs with the recorded ones, in order, and print the result."""
+    """Compare the program's new runs with the recorded ones, and print the result."""
     from seer.runs import compare_runs
+    from seer.runs._compare import paired
 
     before = recorded.siblings()
     same = len(before) == len(made)
     if not same:
         say(f"the program recorded {len(before)} runs before, and {len(made)} now")
-    for old, new in zip(before, made, strict=False):
+    for old, new in paired(before, made):
         found = compare_runs(old, new, replayed=True)
         if found.equal:
             say(f"the same as {old.run_id}: {found.same} steps")

@@ -207,6 +207,35 @@ def unlike(
     )
 
 
+def paired(recorded: Sequence[Run], replayed: Sequence[Run]) -> list[tuple[Run, Run]]:
+    """The runs of a program with those of its replay; the best matches first get each other.
+
+    Those that match equally well are paired in their order. The result has the record's order.
+    """
+    infos = [run.info for run in recorded]
+    fits = (
+        (
+            unlike(
+                info,
+                task=now.task,
+                system_prompt=now.system_prompt,
+                callers=now.callers,
+            ),
+            number,
+            place,
+        )
+        for number, now in enumerate([run.info for run in replayed])
+        for place, info in enumerate(infos)
+    )
+    found: dict[int, int] = {}
+    taken: set[int] = set()
+    for _, number, place in sorted(fits):
+        if place not in found and number not in taken:
+            found[place] = number
+            taken.add(number)
+    return [(recorded[place], replayed[found[place]]) for place in sorted(found)]
+
+
 def _in_form(
     form: Callable[[str], str | None], callers: Mapping[str, str]
 ) -> dict[str, str | None]:
