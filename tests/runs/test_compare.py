@@ -209,3 +209,23 @@ def test_the_runs_of_a_replay_are_compared_without_the_calls_of_scripts(tmp_path
     assert compare_runs(again, recorded, replayed=True).equal
     assert shown(compare_runs(recorded, again)) == ["plus(2)", None]
     assert shown(compare_runs(recorded, other, replayed=True)) == ["plus(1)", "plus(9)"]
+
+
+@pytest.mark.parametrize(
+    "text", ["ids:\n{}\t{}", "é{}é", "{}é", "id_{}", "r'\\n{}\\n'", '{{"a": "\\t{}"}}', "n{}s"]
+)
+def test_an_id_of_a_call_is_found_next_to_any_other_text(tmp_path: Path, text: str) -> None:
+    def run(ids: tuple[str, str], said: tuple[str, str]) -> Run:
+        calls = [call("plus", n, at=n, call=name) for n, name in enumerate(ids)]
+        content = [{"type": "text", "text": text.format(*said)}]
+        result = {"type": "tool_result", "id": "1", "name": "python", "content": content}
+        asked = {"type": "tool_call", "id": "1", "name": "python"}
+        arguments = {"code": text.format(*said), text.format(*said): ["\n" + said[0]]}
+        return record(tmp_path, calls, [{**asked, "arguments": arguments}, result])
+
+    before = ("4431bf812c85-1", "4431bf812c85-12")
+    now = ("fe98dc76ba54-1", "fe98dc76ba54-12")
+    left = run(before, before)
+    assert compare_runs(left, run(now, now)).equal
+    assert not compare_runs(left, run(now, (now[1], now[1]))).equal
+    assert not compare_runs(left, run(now, ("fe98dc76ba54-10", now[1]))).equal

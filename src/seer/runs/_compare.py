@@ -71,8 +71,12 @@ def without_seconds(tool: str, text: str) -> str:
     return _SECONDS.sub(r"\1\2\3\4", text)
 
 
-_CALL_ID = re.compile(r"\b([0-9a-f]{12}-[0-9]+)\b")
-"""The id of a gate call: the random tag of the process that made it, and a number."""
+_CALL_ID = re.compile("([0-9a-f]{12}-[0-9]+)")
+"""The id of a gate call: the random tag of the process that made it, and a number.
+
+Any character may be next to it, such as the n of an escaped line end, because agents also print
+JSON and `repr`. What only looks like an id is not among the calls of the record.
+"""
 
 
 class CallIds:
@@ -250,7 +254,28 @@ def _runs_nothing(run: Run) -> bool:
 
 def _says_the_same(left: Step, right: Step, ids: CallIds) -> bool:
     before, now = _compared(left), _compared(right)
-    return before == now or canonical(before) == ids.as_recorded(canonical(before), canonical(now))
+    return before == now or canonical(before) == canonical(_as_recorded(before, now, ids))
+
+
+def _as_recorded(before: Any, now: Any, ids: CallIds) -> Any:
+    """A value of the other run with the record's ids in its texts."""
+    if isinstance(before, str) and isinstance(now, str):
+        return ids.as_recorded(before, now)
+    if isinstance(before, list | tuple) and isinstance(now, list | tuple):
+        old = cast("Sequence[Any]", before)
+        new = cast("Sequence[Any]", now)
+        pairs = itertools.zip_longest(old[: len(new)], new)
+        return [_as_recorded(one, other, ids) for one, other in pairs]
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        recorded = cast("Mapping[str, Any]", before)
+        made = cast("Mapping[str, Any]", now)
+        gone = (name for name in recorded if name not in made)
+        names = {name: name if name in recorded else next(gone, name) for name in made}
+        return {
+            ids.as_recorded(names[name], name): _as_recorded(recorded.get(names[name]), value, ids)
+            for name, value in made.items()
+        }
+    return cast("Any", now)
 
 
 def _compared(step: Step) -> tuple[str, Mapping[str, Any]]:
