@@ -229,3 +229,23 @@ def test_an_id_of_a_call_is_found_next_to_any_other_text(tmp_path: Path, text: s
     assert compare_runs(left, run(now, now)).equal
     assert not compare_runs(left, run(now, (now[1], now[1]))).equal
     assert not compare_runs(left, run(now, ("fe98dc76ba54-10", now[1]))).equal
+
+
+def test_results_without_a_digest_are_compared_by_their_texts(tmp_path: Path) -> None:
+    def refused(message: str, **more: Any) -> Run:
+        text = json.dumps({"error": {"type": "BudgetExceededError", "message": message}})
+        given = {"outcome": "BudgetExceededError", "result": text, "result_digest": "", **more}
+        return record(tmp_path, [call("plus", 1, at=1, **given)])
+
+    def answered(value: int, digest: str) -> Run:
+        text = json.dumps({"result": value})
+        return record(tmp_path, [call("plus", 1, at=1, result=text, result_digest=digest)])
+
+    used, closed = "2 calls were allowed", "the study is over"
+    assert compare_runs(refused(used), refused(used)).equal
+    assert shown(compare_runs(refused(used), refused(closed))) == ["plus(1)", "plus(1)"]
+    unread = {"arguments": None}
+    assert not compare_runs(refused(used, **unread), refused(closed, **unread)).equal
+    assert compare_runs(answered(1, ""), answered(1, "a digest")).equal
+    assert shown(compare_runs(answered(1, ""), answered(2, "a digest"))) == ["plus(1)", "plus(1)"]
+    assert shown(compare_runs(answered(1, "a digest"), answered(2, ""))) == ["plus(1)", "plus(1)"]

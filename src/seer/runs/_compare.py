@@ -415,14 +415,20 @@ class _Calls:
             self._texts[made.number, "arguments"] = found
         return found
 
-    def result(self, made: _Made) -> str:
-        """The hash of what a call returned, without ids of handles and without a traceback."""
-        found = self._texts.get((made.number, "result"))
+    def result(self, made: _Made, *, use_digest: bool) -> str:
+        """The hash of what a call returned, without ids of handles and without a traceback.
+
+        Args:
+            made: The call.
+            use_digest: Whether the digest stands for a result without any of these.
+        """
+        kind = "digest" if use_digest else "result"
+        found = self._texts.get((made.number, kind))
         if found is None:
             call, found = self.read(made), made.digest
-            if call.outcome != "ok" or _HANDLE.search(call.result):
+            if not use_digest or call.outcome != "ok" or _HANDLE.search(call.result):
                 found = _hash(_without_handles(call.result), call.result_buffers)
-            self._texts[made.number, "result"] = found
+            self._texts[made.number, kind] = found
         return found
 
     def step(self, made: _Made) -> Step:
@@ -546,18 +552,19 @@ def _difference(
 def _equal(one: _Made, other: _Made) -> bool:
     """Whether two calls are the same by what is known without reading their texts."""
     what = (one.function, one.outcome, one.key, one.digest)
-    return bool(one.key) and what == (other.function, other.outcome, other.key, other.digest)
+    known = bool(one.key and one.digest)
+    return known and what == (other.function, other.outcome, other.key, other.digest)
 
 
 def _alike(left: _Calls, one: _Made, right: _Calls, other: _Made) -> bool:
     if (one.function, one.outcome) != (other.function, other.outcome):
         return False
+    digests = bool(one.digest and other.digest)
     return (
         (one.key == other.key and bool(one.key))
         or not (one.known and other.known)
         or left.arguments(one) == right.arguments(other)
     ) and (
-        one.digest == other.digest
-        or not (one.digest and other.digest)
-        or left.result(one) == right.result(other)
+        (one.digest == other.digest and digests)
+        or left.result(one, use_digest=digests) == right.result(other, use_digest=digests)
     )
