@@ -457,3 +457,13 @@ def test_runs_that_begin_in_another_order_are_compared_with_their_own(tmp_path: 
     assert other.returncode == 3, other.stdout + other.stderr
     assert f"diverges from {runs[1].run_id}" in other.stdout
     assert other.stdout.count("the same as") == 2
+
+
+def test_a_caller_that_diverged_is_not_told_also_which_calls_it_did_not_make(
+    tmp_path: Path,
+) -> None:
+    run_id = recorded(tmp_path, PROGRAM, CALLS="1 2 3")
+    again = seer(tmp_path, "replay", run_id, CALLS="1 9 3")
+    assert again.returncode == 3, again.stdout + again.stderr
+    assert "call 2 of 'vec-in-a-script-2' is not the recorded one" in again.stdout
+    assert "did not make" not in again.stdout
