@@ -249,3 +249,29 @@ def test_results_without_a_digest_are_compared_by_their_texts(tmp_path: Path) ->
     assert compare_runs(answered(1, ""), answered(1, "a digest")).equal
     assert shown(compare_runs(answered(1, ""), answered(2, "a digest"))) == ["plus(1)", "plus(1)"]
     assert shown(compare_runs(answered(1, "a digest"), answered(2, ""))) == ["plus(1)", "plus(1)"]
+
+
+def test_calls_of_two_interfaces_of_one_name_are_compared_apart(tmp_path: Path) -> None:
+    def run(*served: tuple[int, int]) -> Run:
+        calls = [call("plus", n, at=n, caller=f"tools-{n}", served=number) for number, n in served]
+        known = {
+            f"tools#{number}": {"name": "tools", "served": number}
+            for number in {number for number, _ in served}
+        }
+        return record(tmp_path, calls, interfaces=known)
+
+    assert compare_runs(run((1, 1), (2, 2)), run((3, 1), (7, 2))).equal
+    assert compare_runs(run((1, 1), (2, 2)), run((0, 1), (0, 2))).equal, "an older record"
+    swapped = compare_runs(run((1, 1), (2, 2)), run((1, 2), (2, 1)))
+    assert shown(swapped) == ["plus(1)", "plus(2)"]
+
+
+def test_an_interface_without_calls_keeps_its_place(tmp_path: Path) -> None:
+    known = {f"tools#{n}": {"name": "tools", "served": n} for n in (4, 5)}
+    both = record(
+        tmp_path,
+        [call("plus", 1, at=1, served=4), call("plus", 2, at=2, served=5)],
+        interfaces=known,
+    )
+    last = record(tmp_path, [call("plus", 2, at=2, served=5)], interfaces=known)
+    assert shown(compare_runs(both, last)) == ["plus(1)", None]

@@ -372,8 +372,9 @@ class _Calls:
 
     def __init__(self, run: Run, *, scripts: bool) -> None:
         self.count = 0
-        self.made: dict[str, dict[str, list[_Made]]] = {}
         self.own = run.info.callers
+        self._interfaces = run.info.interfaces
+        self._made: dict[tuple[str, int], dict[str, list[_Made]]] = {}
         self._path = run.folder / "calls.jsonl"
         self._blobs = BlobStore(run.folder / "blobs")
         self._texts: dict[tuple[int, str], str] = {}
@@ -387,7 +388,8 @@ class _Calls:
             interface, caller = str(body.get("interface", "")), str(body.get("caller", ""))
             if not scripts and caller.startswith(f"{interface}-in-a-script-"):
                 continue
-            self.made.setdefault(interface, {}).setdefault(caller, []).append(
+            served = interface, int(body.get("served") or 0)
+            self._made.setdefault(served, {}).setdefault(caller, []).append(
                 _Made(
                     number=line.number,
                     offset=start,
@@ -400,6 +402,28 @@ class _Calls:
                     ended=time,
                 )
             )
+
+    @property
+    def interfaces(self) -> list[str]:
+        """The names of the interfaces that were called."""
+        return list(dict.fromkeys(interface for interface, _ in self._made))
+
+    def numbers(self, interface: str) -> list[int]:
+        """The numbers of the run's interfaces of this name, in the order in which they began."""
+        known = {
+            int(about.get("served") or 0)
+            for about in self._interfaces.values()
+            if about.get("name") == interface
+        }
+        return sorted(known | {served for name, served in self._made if name == interface})
+
+    def of(self, interface: str, numbers: Sequence[int]) -> dict[str, list[_Made]]:
+        """The calls of the interfaces with this name and these numbers, by caller."""
+        found: dict[str, list[_Made]] = {}
+        for served in numbers:
+            for caller, made in self._made.get((interface, served), {}).items():
+                found.setdefault(caller, []).extend(made)
+        return found
 
     def read(self, made: _Made) -> GateCall:
         """The whole call."""
@@ -477,8 +501,7 @@ def _first_call(left: _Calls, right: _Calls, *, some_silent: bool) -> CallDiffer
         right: The calls of the right run.
         some_silent: Whether callers without any call in the right run are not compared.
     """
-    for interface in dict.fromkeys((*left.made, *right.made)):
-        mine, theirs = left.made.get(interface, {}), right.made.get(interface, {})
+    for interface, mine, theirs in _by_interface(left, right):
         own = (left.own.get(interface), right.own.get(interface))
         for callers in _paired(list(mine), list(theirs), own):
             if callers[1] is None and some_silent:
@@ -494,6 +517,23 @@ def _first_call(left: _Calls, right: _Calls, *, some_silent: bool) -> CallDiffer
                     right=None if b is None else right.step(b),
                 )
     return None
+
+
+def _by_interface(
+    left: _Calls, right: _Calls
+) -> Iterator[tuple[str, dict[str, list[_Made]], dict[str, list[_Made]]]]:
+    """The calls of each interface in both runs, by caller.
+
+    Interfaces of one name are compared in the order of their numbers, which differ between runs.
+    They are taken as one if a run is older than the numbers, or has more of them than the other.
+    """
+    for interface in dict.fromkeys((*left.interfaces, *right.interfaces)):
+        mine, theirs = left.numbers(interface), right.numbers(interface)
+        parts = [(mine, theirs)]
+        if len(mine) == len(theirs) and all((*mine, *theirs)):
+            parts = [([one], [other]) for one, other in zip(mine, theirs, strict=True)]
+        for one, other in parts:
+            yield interface, left.of(interface, one), right.of(interface, other)
 
 
 def _paired(
