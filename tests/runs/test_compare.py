@@ -234,7 +234,12 @@ def test_an_id_of_a_call_is_found_next_to_any_other_text(tmp_path: Path, text: s
 def test_results_without_a_digest_are_compared_by_their_texts(tmp_path: Path) -> None:
     def refused(message: str, **more: Any) -> Run:
         text = json.dumps({"error": {"type": "BudgetExceededError", "message": message}})
-        given = {"outcome": "BudgetExceededError", "result": text, "result_digest": "", **more}
+        given: dict[str, Any] = {
+            "outcome": "BudgetExceededError",
+            "result": text,
+            "result_digest": "",
+            **more,
+        }
         return record(tmp_path, [call("plus", 1, at=1, **given)])
 
     def answered(value: int, digest: str) -> Run:

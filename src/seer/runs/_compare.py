@@ -275,7 +275,7 @@ def _as_recorded(before: Any, now: Any, ids: CallIds) -> Any:
             ids.as_recorded(names[name], name): _as_recorded(recorded.get(names[name]), value, ids)
             for name, value in made.items()
         }
-    return cast("Any", now)
+    return now
 
 
 def _compared(step: Step) -> tuple[str, Mapping[str, Any]]:
