@@ -27,7 +27,7 @@ from seer.rpc.wire._http import head_prefix
 from seer.runs import GateCall, RunRecord, new_run_id, open_run
 from seer.runs.replay._gate import Answered, LiveGate, ReplayGate
 from seer.runs.replay._live import Takeover
-from seer.runs.replay._match import CallerTape, Match, Tapes
+from seer.runs.replay._match import CallerTape, FirstCall, Match, Tapes
 from seer.runs.replay._provider import gate_maker
 from seer.runs.replay._requests import Asked
 from tests.waiting import wait_until
@@ -486,9 +486,41 @@ def test_an_interface_answers_with_the_calls_of_the_recorded_one_in_its_place(
     record.close("completed")
     made = gate_maker(open_run(record.run_id, tmp_path))
     gates = [made("tools", lambda path: tmp_path / path) for _ in range(2)]
-    left = [(gate.tapes.tape("a-1").left, gate.tapes.tape("b-2").left) for gate in gates]
+    asked = FirstCall("f", '[["a-1"],{}]')
+    left = [(gate.tapes.tape("a-1", asked).left, gate.tapes.tape("b-2").left) for gate in gates]
     # Records of older versions do not say whose calls they are.
     assert left == ([(1, 1)] * 2 if numbers == (0, 0) else [(1, 0), (0, 1)])
+    for gate in gates:
+        gate.close()
+
+
+@pytest.mark.parametrize(
+    ("recorded", "order"),
+    [
+        (("alpha-1", "beta-1", "gamma-1"), ("gamma-1", "alpha-1", "beta-1")),
+        (("lab-0a1b2c-1", "lab-1a1b2c-1", "lab-2a1b2c-1"), ("lab-aaaaaa-1",) * 3),
+    ],
+    ids=["named", "unnamed"],
+)
+def test_interfaces_of_one_name_that_are_served_in_another_order_answer_their_own_callers(
+    tmp_path: Path, recorded: tuple[str, ...], order: tuple[str, ...]
+) -> None:
+    record = RunRecord.create(tmp_path, new_run_id(), meta={})
+    for number, caller in enumerate(recorded, start=1):
+        n = 0 if caller[0] in "abg" else number
+        result = json.dumps({"result": number})
+        made = call("f", n, at=1, caller=caller, served=number, result=result)
+        record.call(made.to_json())
+        about = {"schema": SCHEMA, "served": number, "name": "tools"}
+        record.update(interfaces={f"tools#{number}": about})
+    record.close("completed")
+    run = open_run(record.run_id, tmp_path)
+    gates = [gate_maker(run)("tools", lambda path, n=n: tmp_path / f"{n}{path}") for n in range(3)]
+    numbers = (3, 1, 2)
+    for n in (1, 2, 0):
+        gates[n].serve_caller(order[n], "/caller.sock")
+        with client.connect("tools", f"path:{tmp_path / f'{n}/caller.sock'}") as gate:
+            assert gate.call("f", [0 if order[n][0] in "abg" else numbers[n]]) == numbers[n]
     for gate in gates:
         gate.close()
 

@@ -30,8 +30,9 @@ from seer.rpc.wire._http import WireError, head_prefix
 from seer.runs._call_values import is_stream
 from seer.runs._calls import GateCall, is_call
 from seer.runs.replay._budget import budget_answer
+from seer.runs.replay._choice import Choice
 from seer.runs.replay._differences import Differences
-from seer.runs.replay._match import Tapes
+from seer.runs.replay._match import FirstCall, Tapes
 from seer.runs.replay._requests import Asked, RequestReader
 
 logger = logging.getLogger(__name__)
@@ -108,6 +109,7 @@ class ReplayGate:
         host_path: Returns the path on this host of a socket in the machine.
         live: The live gate, for a replay that may continue past the record.
         about: The recorded description of the interface, for its budgets.
+        choice: Chooses the recorded interface at the first call, instead of `calls` and `about`.
     """
 
     def __init__(
@@ -120,11 +122,13 @@ class ReplayGate:
         host_path: Callable[[str], Path],
         live: LiveGate | None = None,
         about: Mapping[str, Any] | None = None,
+        choice: Choice | None = None,
     ) -> None:
         self.name = name
-        self.tapes = Tapes(calls)
+        self.tapes = Tapes(calls, None if choice is None else choice.choose)
         self._schema = dict(schema)
-        self._about = {**(about or {}), "schema": self._schema}
+        self._about = about or {}
+        self._choice = choice
         self._read_blob = read_blob
         self._host_path = host_path
         self._live = live
@@ -168,6 +172,8 @@ class ReplayGate:
             _shut(item)
         with self._logged:
             self._logged.notify_all()
+        if self._choice is not None:
+            self._choice.close()
         self._differences.finish()
 
     def blob(self, sha256: str) -> bytes:
@@ -247,7 +253,9 @@ class ReplayGate:
         if kind == "schema":
             return self._plain(for_callers(self._schema))
         if kind == "budget":
-            return self._plain(budget_answer(self._about, self.tapes.played(caller)))
+            played = self.tapes.played(caller)
+            about = self._about if self._choice is None else self._choice.about
+            return self._plain(budget_answer({**about, "schema": self._schema}, played))
         if kind in {"release", "free", "cancel"}:
             return self._plain({"freed": True, "cancelled": False})
         return self._error(404, "ProtocolError", f"there is no {path!r} in a replay")
@@ -279,7 +287,8 @@ class ReplayGate:
             # Without secrets, as in the record.
             arguments = self._redactor.redact(asked.arguments)
             hashes = asked.hashes(self._redactor)
-            tape = self.tapes.tape(caller)
+            first = FirstCall(function, arguments, hashes, handle)
+            tape = self.tapes.tape(caller, first)
             with nullcontext(True) if live is None else live.holding_off() as is_recorded:
                 match = None
                 # A take-over since would not repeat this call.

@@ -7,7 +7,7 @@ may come in another order, because their order was chance.
 import json
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from seer.errors import ReplayDivergenceError
@@ -22,6 +22,16 @@ class Match:
     call: GateCall
     line: GateCall | None
     """What the record of the replay gets; None if it has that already."""
+
+
+@dataclass(frozen=True)
+class FirstCall:
+    """The first call of a replayed interface."""
+
+    function: str
+    arguments: str
+    buffers: Sequence[str] = ()
+    handle: str = ""
 
 
 @dataclass
@@ -106,6 +116,12 @@ class CallerTape:
             found=shown,
         )
 
+    def expects(self, call: FirstCall) -> bool:
+        """Whether a recorded call answers this one now."""
+        key = call_key(call.function, call.arguments, call.buffers, handle=call.handle)
+        with self._lock:
+            return self._find(call.function, call.handle, key) is not None
+
     def _find(self, function: str, handle: str, key: str) -> int | None:
         """The position of the recorded call that may come next and fits best."""
         window: list[int] = []
@@ -164,13 +180,24 @@ class Tapes:
     between runs. So a caller without a tape of its name gets one with the same name and another
     number, then one of the same kind of session that the user did not name, then the one of the
     same number. It takes no tape that fits another caller better which waits for its first call.
+
+    Args:
+        calls: The recorded calls.
+        choose: Gives the recorded calls instead, when the first tape is needed. It gets the callers
+            that were opened, the one that needs a tape, and its call; None for the call if none was
+            made until the end.
     """
 
-    def __init__(self, calls: Sequence[GateCall]) -> None:
+    def __init__(
+        self,
+        calls: Sequence[GateCall],
+        choose: "Callable[[Sequence[str], str, FirstCall | None], Tapes] | None" = None,
+    ) -> None:
         by_caller: dict[str, list[GateCall]] = {}
         for call in calls:
             by_caller.setdefault(call.caller, []).append(call)
         self._tapes = {name: CallerTape(name, found) for name, found in by_caller.items()}
+        self._choose = choose
         self._given: dict[str, CallerTape] = {}
         self._opened: list[str] = []
         self._lock = threading.Lock()
@@ -179,12 +206,34 @@ class Tapes:
         """Note that the replayed program has this caller. It gets a tape with its first call."""
         self._opened.append(caller)
 
-    def tape(self, caller: str) -> CallerTape:
-        """The tape for a caller of the replayed program; empty if the record has none."""
+    def tape(self, caller: str, call: FirstCall | None = None) -> CallerTape:
+        """The tape for a caller of the replayed program; empty if the record has none.
+
+        Args:
+            caller: The caller.
+            call: The call for which it needs the tape; None at the end.
+        """
         with self._lock:
+            if self._choose is not None:
+                self._tapes = self._choose(self._opened, caller, call)._tapes
+                self._choose = None
             if caller not in self._given:
                 self._given[caller] = self._find(caller)
             return self._given[caller]
+
+    def misfit(self, caller: str) -> int:
+        """How little a caller's name is like that of a recorded one: from 0, for equal, to 3."""
+        if caller in self._tapes:
+            return 0
+        for worse, form in ((1, _without_number), (2, _kind)):
+            if any(form(name) == form(caller) for name in self._tapes):
+                return worse
+        return 3
+
+    def expects(self, opened: Sequence[str], caller: str, call: FirstCall) -> bool:
+        """Whether a recorded call answers this one, if these callers have been opened."""
+        self._opened = list(opened)
+        return self.tape(caller).expects(call)
 
     def played(self, caller: str) -> list[GateCall]:
         """The recorded calls that were answers for a caller until now."""

@@ -1,7 +1,7 @@
 """The provider `replay`: sandboxes whose served functions answer from the record of a run."""
 
 import os
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ from seer.providers import Machine, MachineSpec, MachineStatus, Provider, get_pr
 from seer.runs._calls import GateCall
 from seer.runs._info import Writer
 from seer.runs._reader import Run, open_run
+from seer.runs.replay._choice import Choice, Choices, Recorded
 from seer.runs.replay._gate import ReplayGate
 from seer.runs.replay._live import LiveAfterMachine, Takeover
 from seer.runs.replay._machine import GateMaker, ReplayMachine
@@ -19,8 +20,8 @@ from seer.runs.replay._machine import GateMaker, ReplayMachine
 RUN_VARIABLE = "SEER_REPLAY"
 LIVE_VARIABLE = "SEER_REPLAY_LIVE"
 
-_served: Counter[tuple[Path, str]] = Counter()
-"""How many interfaces of each name this process has served from the record of a run."""
+_choices: defaultdict[tuple[Path, str], Choices] = defaultdict(Choices)
+"""What this process has served from the record of a run, by the name of the interface."""
 
 
 class ReplayProvider(Provider):
@@ -97,8 +98,28 @@ def gate_maker(run: Run, takeover: Takeover | None = None) -> GateMaker:
             raise ServeError(
                 f"run {run.run_id} has no record of an interface {name!r}; it has: {known}"
             )
-        _served[run.folder, name] += 1
-        number = _recorded_number(_served[run.folder, name], numbers, run)
+        choices = _choices[run.folder, name]
+        with choices.lock:
+            choices.served += 1
+            position = choices.served
+        choice = None
+        number = _recorded_number(position, numbers, run)
+        if numbers != [0]:
+            # This process goes on counting in another recording, or replays the same one once more.
+            of_replay = len(numbers) if run.info.writer == Writer.this_process() else numbers[-1]
+            choice = Choice(
+                {
+                    item: Recorded(
+                        interfaces[name, item],
+                        [call for call in calls if (call.interface, call.served) == (name, item)],
+                    )
+                    for item in numbers
+                },
+                number,
+                replay=(position - 1) // of_replay,
+                is_exact=position in numbers or of_replay == len(numbers),
+                choices=choices,
+            )
         gate = ReplayGate(
             name,
             interfaces[name, number]["schema"],
@@ -107,6 +128,7 @@ def gate_maker(run: Run, takeover: Takeover | None = None) -> GateMaker:
             host_path=host_path,
             live=takeover,
             about=interfaces[name, number],
+            choice=choice,
         )
         if takeover is not None:
             takeover.add_gate(gate)
