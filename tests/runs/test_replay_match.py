@@ -154,6 +154,18 @@ def test_refused_calls_of_which_only_the_number_is_recorded_are_refused_again() 
     assert ask(tape, "g")
 
 
+def test_a_function_that_was_refused_only_in_the_counted_part_is_refused_again() -> None:
+    flood = refusals(400, at=2)
+    tape = CallerTape("lab-1", [*flood, call("g", at=5)])
+    for n in range(399):
+        tape.match("f", f"[[{n}],{{}}]", ())
+    found = tape.match("late", "[[],{}]", ())
+    assert found.call.outcome == "BudgetExceededError"
+    with pytest.raises(ReplayDivergenceError, match=r"recorded: g\(\)\n  now:      late\(\)"):
+        tape.match("late", "[[],{}]", ())
+    assert ask(tape, "g")
+
+
 def test_a_refused_fetch_is_refused_again() -> None:
     line = {"request": "/v1/fetch/h1", "outcome": "HandleError", "error": "gone", "refused": True}
     tape = CallerTape("lab-1", [GateCall.from_gate("tools", line), call("f", 1, at=1)])

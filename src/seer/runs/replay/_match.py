@@ -61,6 +61,7 @@ class CallerTape:
                 self._counted.append(_Counted(call, begin, count))
         self._refused: dict[tuple[str, str], GateCall] = {}
         """The last call that was refused, by function and handle."""
+        self._last_refused: GateCall | None = None
         self.played: list[GateCall] = []
         """The consumed calls, in the order of consumption."""
 
@@ -91,10 +92,11 @@ class CallerTape:
                 found = self._left.pop(index)
                 self.played.append(found)
                 if found.arguments is None and not found.lost:
-                    self._refused[function, handle] = found
+                    self._refused[function, handle] = self._last_refused = found
                 return Match(found, found)
             counted = self._counted_now()
-            refused = self._refused.get((function, handle))
+            # A function may have been refused only in the part of which the number is recorded.
+            refused = self._refused.get((function, handle), self._last_refused)
             if counted is not None and refused is not None:
                 counted.left -= 1
                 line = None if counted.is_told else counted.summary
