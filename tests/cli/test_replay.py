@@ -1,5 +1,6 @@
 """`seer replay`: what it says about a program whose calls are not the recorded ones."""
 
+import json
 import os
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from seer.runs import RunFilter, RunIndex, open_run
+from seer.runs._chain import ChainWriter, read_chain
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 
@@ -167,6 +169,51 @@ def test_two_interfaces_of_one_name_keep_their_own_calls(
     again = seer(tmp_path, "replay", run_id)
     assert again.stdout.startswith(printed), again.stdout + again.stderr
     assert again.returncode == 0, again.stdout
+
+
+ROUNDS = """
+async def main():
+    for n in (1, 2):
+        async with ScopedSandbox(SandboxConfig(gpu=None)) as scoped:
+            library = await scoped.aserve("interface.py", name="vec")
+            tools = await scoped.aserve("interface.py", name="vec", expose_as="mcp")
+            vec = library.connect()
+            if str(n) in os.environ["SCRIPT"]:
+                print(tried(vec.plus, 1), flush=True)
+            await run(Scripted([Step(calls=[Call("plus", {"n": 2})])]), mcp_config=tools)
+
+asyncio.run(main())
+"""
+
+
+def as_an_older_version(run: Path) -> None:
+    """Rewrite a record without the numbers of interfaces."""
+    info = json.loads((run / "run.json").read_text())
+    for about in info["interfaces"].values():
+        del about["served"]
+    lines = [line.body for line in read_chain(run / "calls.jsonl")]
+    (run / "calls.jsonl").unlink()
+    writer = ChainWriter(run / "calls.jsonl")
+    for line in lines:
+        del line["served"]
+        writer.append(line)
+    writer.close()
+    info["calls_head"] = writer.head
+    (run / "run.json").write_text(json.dumps(info))
+
+
+def test_calls_of_an_older_record_are_missing_only_if_no_interface_of_the_name_made_them(
+    tmp_path: Path,
+) -> None:
+    run_id = recorded(tmp_path, ROUNDS, SCRIPT="12")
+    for run in open_run(run_id, tmp_path / "records").siblings():
+        as_an_older_version(run.folder)
+    again = seer(tmp_path, "replay", run_id, SCRIPT="12")
+    assert again.returncode == 0, again.stdout + again.stderr
+    fewer = seer(tmp_path, "replay", run_id, SCRIPT="1")
+    assert fewer.returncode == 3
+    assert fewer.stdout.count("did not make") == 1, fewer.stdout + fewer.stderr
+    assert "did not make 1 of its recorded calls, of which the first is plus(1)" in fewer.stdout
 
 
 LOOP = """

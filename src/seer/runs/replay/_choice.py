@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from seer.runs._calls import GateCall
+from seer.runs.replay._differences import SharedRest
 from seer.runs.replay._match import FirstCall, Tapes
 
 
@@ -33,6 +34,8 @@ class Choices:
     """How many interfaces are served now."""
     overlapped: bool = False
     """Whether several were served at the same time."""
+    rest: SharedRest | None = None
+    """For a record of an older version, which does not number them: which calls none made."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 

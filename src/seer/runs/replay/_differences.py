@@ -5,12 +5,15 @@ it does not make. So the gates write both to a file, which `seer replay` reads w
 ended.
 """
 
+import atexit
 import json
 import os
 import threading
+from collections import Counter
 from pathlib import Path
 
-from seer.runs.replay._match import Tapes
+from seer.runs._calls import GateCall
+from seer.runs.replay._match import CallerTape, Tapes, describe
 
 NOTES_VARIABLE = "SEER_REPLAY_NOTES"
 """Names the file; without it, nothing is written."""
@@ -24,14 +27,22 @@ class Differences:
         tapes: The recorded calls.
         may_end_early: Whether calls that are not made are no difference, because a live interface
             can take over.
+        rest: Tells at the end which calls were not made, if other gates have the same calls.
     """
 
-    def __init__(self, interface: str, tapes: Tapes, *, may_end_early: bool) -> None:
+    def __init__(
+        self,
+        interface: str,
+        tapes: Tapes,
+        *,
+        may_end_early: bool,
+        rest: "SharedRest | None" = None,
+    ) -> None:
         self._interface = interface
         self._tapes = tapes
         self._may_end_early = may_end_early
+        self._rest = rest
         self._lock = threading.Lock()
-        self._path = os.environ.get(NOTES_VARIABLE, "")
         self._process = os.getpid()
         self._count = 0
         self._finished = False
@@ -54,19 +65,70 @@ class Differences:
                 self._write(f"further calls that differ: {self._count - 1}")
             if self._may_end_early:
                 return
-            for tape in self._tapes.taking_part(f"{self._interface}-in-a-script-"):
+            tapes = self._tapes.taking_part(f"{self._interface}-in-a-script-")
+            if self._rest is not None:
+                self._rest.add(tapes)
+                return
+            for tape in tapes:
                 if tape.left:
-                    self._write(
-                        f"{tape.caller!r} did not make {tape.left} of its recorded calls, of which "
-                        f"the first is {tape.describe_next()}"
-                    )
+                    _write_not_made(self._interface, tape.caller, tape.left, tape.describe_next())
 
     def _write(self, message: str) -> None:
-        if self._path:
-            line = json.dumps(f"{self._interface!r}: {message}") + "\n"
-            # One write, because other processes of the program write there too.
-            with Path(self._path).open("ab", buffering=0) as file:
-                file.write(line.encode())
+        _write(self._interface, message)
+
+
+class SharedRest:
+    """Which recorded calls no gate made, where each gate of a name has the calls of all.
+
+    Args:
+        interface: The name of the gates.
+    """
+
+    def __init__(self, interface: str) -> None:
+        self._interface = interface
+        self._lock = threading.Lock()
+        self._process = os.getpid()
+        self._tapes: dict[str, list[CallerTape]] = {}
+        # Another gate may still make them until then.
+        atexit.register(self.finish)
+
+    def add(self, tapes: list[CallerTape]) -> None:
+        """Note what was made of the calls of one gate."""
+        with self._lock:
+            for tape in tapes:
+                self._tapes.setdefault(tape.caller, []).append(tape)
+
+    def finish(self) -> None:
+        """Note which calls no gate made. Calling it again is harmless."""
+        with self._lock:
+            if self._process != os.getpid():
+                return
+            for caller, copies in self._tapes.items():
+                # Of equal calls, each gate makes the first.
+                made = Counter(call.key for tape in copies for call in tape.played)
+                left: list[GateCall] = []
+                for call in copies[0].recorded:
+                    made[call.key] -= 1
+                    if made[call.key] < 0:
+                        left.append(call)
+                if left:
+                    _write_not_made(self._interface, caller, len(left), describe(left[0]))
+            self._tapes = {}
+
+
+def _write_not_made(interface: str, caller: str, count: int, first: str) -> None:
+    _write(
+        interface,
+        f"{caller!r} did not make {count} of its recorded calls, of which the first is {first}",
+    )
+
+
+def _write(interface: str, message: str) -> None:
+    if path := os.environ.get(NOTES_VARIABLE, ""):
+        line = json.dumps(f"{interface!r}: {message}") + "\n"
+        # One write, because other processes of the program write there too.
+        with Path(path).open("ab", buffering=0) as file:
+            file.write(line.encode())
 
 
 def read_differences(path: Path) -> list[str]:

@@ -31,7 +31,7 @@ from seer.runs._call_values import is_stream
 from seer.runs._calls import GateCall, is_call
 from seer.runs.replay._budget import budget_answer
 from seer.runs.replay._choice import Choice
-from seer.runs.replay._differences import Differences
+from seer.runs.replay._differences import Differences, SharedRest
 from seer.runs.replay._match import FirstCall, Tapes
 from seer.runs.replay._requests import Asked, RequestReader
 
@@ -110,6 +110,7 @@ class ReplayGate:
         live: The live gate, for a replay that may continue past the record.
         about: The recorded description of the interface, for its budgets.
         choice: Chooses the recorded interface at the first call, instead of `calls` and `about`.
+        rest: Tells which calls were not made, if other gates have the same calls.
     """
 
     def __init__(
@@ -123,6 +124,7 @@ class ReplayGate:
         live: LiveGate | None = None,
         about: Mapping[str, Any] | None = None,
         choice: Choice | None = None,
+        rest: SharedRest | None = None,
     ) -> None:
         self.name = name
         self.tapes = Tapes(calls, None if choice is None else choice.choose)
@@ -132,7 +134,7 @@ class ReplayGate:
         self._read_blob = read_blob
         self._host_path = host_path
         self._live = live
-        self._differences = Differences(name, self.tapes, may_end_early=live is not None)
+        self._differences = Differences(name, self.tapes, may_end_early=live is not None, rest=rest)
         # Also if the program ends without closing it.
         weakref.finalize(self, self._differences.finish)
         self._lock = threading.Lock()

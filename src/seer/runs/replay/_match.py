@@ -53,7 +53,8 @@ class CallerTape:
         self._lock = threading.Lock()
         # Other requests are refused again without the record.
         made = (call for call in calls if call.is_call)
-        self._left = sorted(made, key=lambda call: call.started)
+        self.recorded = sorted(made, key=lambda call: call.started)
+        self._left = list(self.recorded)
         self._counted: list[_Counted] = []
         for call in sorted(calls, key=lambda call: call.time):
             if count := _counted(call):
@@ -73,7 +74,7 @@ class CallerTape:
     def describe_next(self) -> str:
         """The first recorded call that was not made again, as a person would write it."""
         with self._lock:
-            return _describe(self._left[0]) if self._left else "no call"
+            return describe(self._left[0]) if self._left else "no call"
 
     def match(
         self, function: str, arguments: str, buffers: Sequence[str], *, handle: str = ""
@@ -106,7 +107,7 @@ class CallerTape:
         shown = show(function, arguments, buffers)
         wanted = "no more calls"
         if expected is not None:
-            wanted = _describe(expected)
+            wanted = describe(expected)
         elif counted is not None:
             wanted = f"{counted.left} refused requests, of which only the number is recorded"
         number = len(self.played) + 1
@@ -157,7 +158,7 @@ class CallerTape:
         if not missing:
             return
         why = "the interface ended meanwhile" if recorded.lost else "they are too large"
-        what = _describe(recorded)
+        what = describe(recorded)
         raise ReplayDivergenceError(
             f"call {len(self.played) + 1} of {self.caller!r} cannot be replayed, nor can later"
             f" calls: the record lacks {missing} of the items that {what} streamed, because {why}",
@@ -288,7 +289,8 @@ def _counted(call: GateCall) -> int:
     return int(found[1]) if found else 0
 
 
-def _describe(call: GateCall) -> str:
+def describe(call: GateCall) -> str:
+    """A recorded call as a person would write it."""
     if call.arguments is not None:
         return show(call.function, call.arguments, call.argument_buffers)
     if call.lost:

@@ -13,6 +13,7 @@ from seer.runs._calls import GateCall
 from seer.runs._info import Writer
 from seer.runs._reader import Run, open_run
 from seer.runs.replay._choice import Choice, Choices, Recorded
+from seer.runs.replay._differences import SharedRest
 from seer.runs.replay._gate import ReplayGate
 from seer.runs.replay._live import LiveAfterMachine, Takeover
 from seer.runs.replay._machine import GateMaker, ReplayMachine
@@ -102,6 +103,8 @@ def gate_maker(run: Run, takeover: Takeover | None = None) -> GateMaker:
         with choices.lock:
             choices.served += 1
             position = choices.served
+            if numbers == [0] and choices.rest is None:
+                choices.rest = SharedRest(name)
         choice = None
         number = _recorded_number(position, numbers, run)
         if numbers != [0]:
@@ -129,6 +132,7 @@ def gate_maker(run: Run, takeover: Takeover | None = None) -> GateMaker:
             live=takeover,
             about=interfaces[name, number],
             choice=choice,
+            rest=choices.rest,
         )
         if takeover is not None:
             takeover.add_gate(gate)
