@@ -71,6 +71,15 @@ class Budget:
         return cls(**found)
 
 
+def as_told(amounts: Mapping[str, float]) -> dict[str, float]:
+    """Amounts as callers are told them, in whole milliseconds.
+
+    Records have the times of calls less exactly than meters, and a replay must tell the same.
+    """
+    times = ("seconds", "gpu_seconds")
+    return {name: round(value, 3) if name in times else value for name, value in amounts.items()}
+
+
 def _limit(name: str, value: float | None) -> float | None:
     if value is None:
         return None

@@ -22,7 +22,7 @@ from seer.errors import (
     ProtocolError,
     UnknownFunctionError,
 )
-from seer.rpc.interface._budget import Meter, Tally
+from seer.rpc.interface._budget import Meter, Tally, as_told
 from seer.rpc.interface._schema import for_callers
 from seer.rpc.wire._chunks import ALIVE
 from seer.rpc.wire._http import Request, WireError, head_prefix, response_head
@@ -357,8 +357,8 @@ class Gate:
             {
                 "caller": {
                     "limit": meter.budget.to_json(),
-                    "used": meter.used(),
-                    "left": meter.left(),
+                    "used": as_told(meter.used()),
+                    "left": as_told(meter.left()),
                 },
                 "interface": {"limit": self.meter.budget.to_json()},
                 "functions": {

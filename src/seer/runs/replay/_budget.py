@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from seer.rpc.interface._budget import FIELDS
+from seer.rpc.interface._budget import FIELDS, as_told
 from seer.runs._calls import GateCall
 
 _STOPPED = frozenset(
@@ -48,8 +48,8 @@ def budget_answer(about: Mapping[str, Any], played: Iterable[GateCall]) -> dict[
     return {
         "caller": {
             "limit": limits,
-            "used": used,
-            "left": {name: max(limit - used[name], 0) for name, limit in limits.items()},
+            "used": as_told(used),
+            "left": as_told({name: max(limit - used[name], 0) for name, limit in limits.items()}),
         },
         "interface": {"limit": _limits(about.get("budget"))},
         "functions": {
