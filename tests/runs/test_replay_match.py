@@ -397,6 +397,44 @@ def test_a_take_over_repeats_also_the_call_that_the_record_is_answering(
         gate.close()
 
 
+def test_calls_of_a_replays_record_are_repeated_in_the_order_of_that_replay(
+    tmp_path: Path,
+) -> None:
+    record = RunRecord.create(
+        tmp_path, new_run_id(), meta={"replay_of": "20260101-000000-0a1b2c3d"}
+    )
+    # The replay answered them at once, and its record says how long they took before.
+    made = [call("plus", 1, at=9.9), call("double", at=5.01, run=5.0), call("plus", 10, at=9.92)]
+    for item in made:
+        record.call(item.to_json())
+    record.update(interfaces={"tools": {"schema": SCHEMA, "name": "tools"}})
+    record.close("completed")
+    run = open_run(record.run_id, tmp_path)
+    takeover = Takeover(of_replay=run.info.replay_of is not None)
+    front = gate_maker(run, takeover)("tools", lambda path: tmp_path / f"front{path}")
+    in_order = [
+        call(item.function, *json.loads(item.arguments or "")[0], at=n)
+        for n, item in enumerate(made)
+    ]
+    live = ReplayGate(
+        "tools",
+        SCHEMA,
+        in_order,
+        read_blob=lambda digest: b"",
+        host_path=lambda path: tmp_path / f"live{path}",
+    )
+    for gate in (live, front):
+        gate.serve_caller("lab-1", "/caller.sock")
+    takeover.add_caller("tools", "lab-1", tmp_path / "live/caller.sock")
+    with client.connect("tools", f"path:{tmp_path / 'front/caller.sock'}") as gate:
+        for item in made:
+            gate.call(item.function, json.loads(item.arguments or "")[0])
+    takeover.take_over()
+    assert live.tapes.played("lab-1") == in_order
+    for gate in (live, front):
+        gate.close()
+
+
 def test_a_stream_whose_items_are_not_all_recorded_is_made_live_if_there_is_a_live_gate(
     serve: Callable[..., client.Gate],
 ) -> None:

@@ -45,9 +45,15 @@ _STOPPED = frozenset({"BudgetExceededError", "CallCancelledError", "DeadlineExce
 
 
 class Takeover:
-    """The live side of a replay; see `seer.runs.replay._gate.LiveGate`."""
+    """The live side of a replay; see `seer.runs.replay._gate.LiveGate`.
 
-    def __init__(self) -> None:
+    Args:
+        of_replay: Whether the record is that of a replay. It answers at once, so there the times at
+            which calls were answered have their order, and the times that they took do not.
+    """
+
+    def __init__(self, *, of_replay: bool = False) -> None:
+        self._of_replay = of_replay
         self._lock = threading.Lock()
         self._taken_over = False
         self._failed: GateError | None = None
@@ -127,9 +133,12 @@ class Takeover:
                 # Refused requests and fetched values change nothing.
                 if call.arguments is not None and not call.handle and not call.lost
                 if not stopped_before_it_ran(call)
-                if call.started > max(ends, default=0.0)
+                if self._begin(call) > max(ends, default=0.0)
             ]
-        return sorted(played, key=lambda item: item[0].started)
+        return sorted(played, key=lambda item: self._begin(item[0]))
+
+    def _begin(self, call: GateCall) -> float:
+        return call.time if self._of_replay else call.started
 
     def _repeat(self, call: GateCall, caller: str, gate: ReplayGate) -> None:
         buffers = [gate.blob(item) for item in call.argument_buffers]

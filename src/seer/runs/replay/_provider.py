@@ -62,7 +62,7 @@ class ReplayProvider(Provider):
         live = os.environ.get(LIVE_VARIABLE)
         if not live:
             return ReplayMachine(spec, gate_maker(run))
-        takeover = Takeover()
+        takeover = Takeover(of_replay=run.info.replay_of is not None)
         real = await get_provider(live).start(spec)
         return LiveAfterMachine(real, gate_maker(run, takeover), takeover)
 
