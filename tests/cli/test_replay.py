@@ -331,6 +331,27 @@ def test_a_live_interface_has_the_handles_of_the_record_and_serves_everything(
     assert live.returncode == 0, live.stdout + live.stderr
 
 
+CLOSED = """
+async def main():
+    async with ScopedSandbox(SandboxConfig(gpu=None)) as scoped:
+        tools = await scoped.aserve("interface.py", name="vec", expose_as="mcp")
+        library = await scoped.aserve("interface.py", name="vec")
+        await run(Scripted([Step(calls=[Call("plus", {"n": 2})])]), mcp_config=tools)
+        if os.environ["MORE"]:
+            vec = library.connect()
+            print("live", vec.plus(10), flush=True)
+
+asyncio.run(main())
+"""
+
+
+def test_a_live_interface_repeats_the_calls_of_callers_that_were_closed(tmp_path: Path) -> None:
+    run_id = recorded(tmp_path, CLOSED, MORE="")
+    live = seer(tmp_path, "replay", run_id, "--live-after", "local", MORE="1")
+    assert "live 12" in live.stdout, live.stdout + live.stderr
+    assert live.returncode == 0, live.stdout + live.stderr
+
+
 def test_a_live_interface_that_answers_otherwise_does_not_take_over(tmp_path: Path) -> None:
     run_id = recorded(tmp_path, PROGRAM, CALLS="1 2 3")
     (tmp_path / "interface.py").write_text(INTERFACE.replace("total += n", "total += 1 / (n - 2)"))

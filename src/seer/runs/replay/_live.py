@@ -12,7 +12,8 @@ import json
 import re
 import socket
 import threading
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,10 @@ class Takeover:
         self._handles: dict[bytes, bytes] = {}
         """The ids of handles in the live interface, by their recorded ids."""
         self._sockets: dict[tuple[str, str], Path] = {}
+        self._removed: set[tuple[str, str]] = set()
+        """Callers that were removed before the live side took over, each after its interface."""
+        self._made: list[tuple[str, str, bytes]] = []
+        """The handles in the live interface, each after its interface and its caller."""
         self._gates: list[ReplayGate] = []
 
     def add_gate(self, gate: ReplayGate) -> None:
@@ -69,6 +74,17 @@ class Takeover:
     def add_caller(self, interface: str, caller: str, real: Path) -> None:
         """Note where a caller's real socket is."""
         self._sockets[interface, caller] = real
+
+    def keep_caller(self, interface: str, caller: str) -> bool:
+        """Keep a removed caller in the live interface, because its calls may be repeated.
+
+        Returns:
+            Whether it must be kept; not after the live interface has taken over.
+        """
+        with self._lock:
+            if not self._taken_over:
+                self._removed.add((interface, caller))
+            return not self._taken_over
 
     @property
     def has_taken_over(self) -> bool:
@@ -158,13 +174,17 @@ class Takeover:
             for text in (call.result, answered.text)
         )
         self._handles.update(zip(old, new, strict=False))
+        self._made += [(call.interface, caller, handle) for handle in new]
 
     def _free(self) -> None:
-        """Free the handles that were freed before the take-over."""
+        """Free the handles that were freed, or whose callers were removed, before the take-over."""
         for gate in self._gates:
             for caller, handle in gate.freed:
                 if (found := self._handles.get(handle.encode())) is not None:
                     self._exchange(gate.name, caller, _message(f"/v1/free/{found.decode()}", []))
+        for interface, caller, handle in self._made:
+            if (interface, caller) in self._removed:
+                self._exchange(interface, caller, _message(f"/v1/free/{handle.decode()}", []))
 
     def _with_handles(self, text: bytes) -> bytes:
         """The text with the live ids of handles instead of the recorded ones."""
@@ -273,7 +293,8 @@ class LiveAfterMachine(Machine):
         channel = await self._real.connect(address)
         folder = address.rpartition("/")[0] if isinstance(address, str) else ""
         if folder in self._interfaces:
-            return _ControlChannel(channel, self._callers, self._control(folder))
+            keep = partial(self._takeover.keep_caller, self._interfaces[folder].name)
+            return _ControlChannel(channel, self._callers, self._control(folder), keep)
         return channel
 
     def _control(self, folder: str) -> Path:
@@ -300,13 +321,16 @@ class _ControlChannel(Channel):
     """Forwards a control connection, and notes which caller gets which socket.
 
     Requests for recorded calls go to the replayed gate, which knows the calls that it answered and
-    those that it forwarded.
+    those that it forwarded. It also removes the callers that the live interface must keep.
     """
 
-    def __init__(self, real: Channel, callers: dict[str, str], front: Path) -> None:
+    def __init__(
+        self, real: Channel, callers: dict[str, str], front: Path, keep: Callable[[str], bool]
+    ) -> None:
         self._real = real
         self._callers = callers
         self._front = front
+        self._keep = keep
 
     async def read(self, n: int = 65536) -> bytes:
         return await self._real.read(n)
@@ -316,7 +340,10 @@ class _ControlChannel(Channel):
         if re.match(rb"POST /v1/callers ", head):
             asked = json.loads(body)
             self._callers[str(asked["socket"])] = str(asked["name"])
-        elif re.match(rb"POST /v1/(follow|unfollow|records|flush)\b", head):
+        elif re.match(rb"POST /v1/(follow|unfollow|records|flush)\b", head) or (
+            (removed := re.match(rb"POST /v1/remove/(\S+) ", head))
+            and await asyncio.to_thread(self._keep, removed[1].decode())
+        ):
             await self._real.close()
             self._real = await connect_to_gate(self._front)
         await self._real.write(data)
