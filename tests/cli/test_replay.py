@@ -1,5 +1,6 @@
 """`seer replay`: what it says about a program whose calls are not the recorded ones."""
 
+import hashlib
 import json
 import os
 import subprocess
@@ -9,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from seer.runs import RunFilter, RunIndex, open_run
-from seer.runs._chain import ChainWriter, read_chain
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 
@@ -191,14 +191,16 @@ def as_an_older_version(run: Path) -> None:
     info = json.loads((run / "run.json").read_text())
     for about in info["interfaces"].values():
         del about["served"]
-    lines = [line.body for line in read_chain(run / "calls.jsonl")]
-    (run / "calls.jsonl").unlink()
-    writer = ChainWriter(run / "calls.jsonl")
-    for line in lines:
-        del line["served"]
-        writer.append(line)
-    writer.close()
-    info["calls_head"] = writer.head
+    lines: list[str] = []
+    head = "0" * 64
+    for line in (run / "calls.jsonl").read_text().splitlines():
+        body = json.loads(line)["body"]
+        del body["served"]
+        text = json.dumps(body, sort_keys=True, separators=(",", ":"))
+        head = hashlib.sha256(f"{head}\n{text}".encode()).hexdigest()
+        lines.append(f'{{"hash":"{head}","body":{text}}}\n')
+    (run / "calls.jsonl").write_text("".join(lines))
+    info["calls_head"] = head
     (run / "run.json").write_text(json.dumps(info))
 
 
@@ -334,9 +336,11 @@ def test_a_live_interface_has_the_handles_of_the_record_and_serves_everything(
 CLOSED = """
 async def main():
     async with ScopedSandbox(SandboxConfig(gpu=None)) as scoped:
-        tools = await scoped.aserve("interface.py", name="vec", expose_as="mcp")
         library = await scoped.aserve("interface.py", name="vec")
-        await run(Scripted([Step(calls=[Call("plus", {"n": 2})])]), mcp_config=tools)
+        workspace = Workspace(libraries=[library])
+        async with await acreate_local_session(workspace=workspace) as session:
+            cell = {"code": "import vec; print(vec.plus(2))"}
+            await run(Scripted([Step(calls=[Call("python", cell)])]), session=session)
         if os.environ["MORE"]:
             vec = library.connect()
             print("live", vec.plus(10), flush=True)
