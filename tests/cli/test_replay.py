@@ -536,3 +536,24 @@ def test_a_caller_that_diverged_is_not_told_also_which_calls_it_did_not_make(
     assert again.returncode == 3, again.stdout + again.stderr
     assert "call 2 of 'vec-in-a-script-2' is not the recorded one" in again.stdout
     assert "did not make" not in again.stdout
+
+
+ASKED = """
+async def main():
+    async with ScopedSandbox(SandboxConfig(gpu=None)) as scoped:
+        library = await scoped.aserve("interface.py", name="vec")
+        tools = await scoped.aserve("interface.py", name="vec", expose_as="mcp")
+        if os.environ["ASK"]:
+            tried(library.connect().plus, 1)
+        await run(Scripted([Step(calls=[Call("plus", {"n": 2})])]), mcp_config=tools)
+
+asyncio.run(main())
+"""
+
+
+def test_a_program_that_asks_nothing_any_more_misses_its_recorded_calls(tmp_path: Path) -> None:
+    run_id = recorded(tmp_path, ASKED, ASK="1")
+    assert seer(tmp_path, "replay", run_id, ASK="1").returncode == 0
+    silent = seer(tmp_path, "replay", run_id, ASK="")
+    assert silent.returncode == 3, silent.stdout + silent.stderr
+    assert "did not make 1 of its recorded calls, of which the first is plus(1)" in silent.stdout

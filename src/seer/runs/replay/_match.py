@@ -261,7 +261,16 @@ class Tapes:
         own = [caller for caller in self._opened if caller.startswith(prefix)]
         for caller in own:
             self.tape(caller)
-        return list(self.given().values())
+        given = list(self.given().values())
+        if self._choose is not None:
+            # No call told which calls were recorded for it.
+            return given
+        # A program that opens no caller of its own any more makes none of its calls.
+        return given + [
+            tape
+            for name, tape in self._tapes.items()
+            if name.startswith(prefix) and tape not in given
+        ]
 
     def _find(self, caller: str) -> CallerTape:
         given = [tape.caller for tape in self._given.values()]
