@@ -220,6 +220,28 @@ async def test_closing_ends_everything_and_can_be_repeated() -> None:
         await session.arestart()
 
 
+async def test_sessions_are_listed_while_others_open_and_close() -> None:
+    class Opening(EventSession):
+        """While it is looked at, another session opens and closes, as on another thread."""
+
+        others: ClassVar[list[EventSession]] = []
+
+        @property
+        def is_orphaned(self) -> bool:
+            self.others.append(EventSession())
+            return False
+
+    async def build() -> list[EventSession]:
+        return [Opening(), EventSession()]
+
+    made = await on_loop(build())
+    try:
+        assert set(made) <= set(open_sessions())
+    finally:
+        for session in (*made, *Opening.others):
+            await session.aclose()
+
+
 async def test_only_the_latest_results_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns_module, "KEPT", 3)
     async with await make() as session:

@@ -436,7 +436,8 @@ def open_sessions() -> list[Session]:
 
     A session whose event loop has been closed does not count, because its program has ended.
     """
-    return [session for session in _open.values() if not session.is_orphaned]
+    # A copy, because sessions open and close on other threads.
+    return [session for session in list(_open.values()) if not session.is_orphaned]
 
 
 # The parent process closes its own sessions.
@@ -445,5 +446,5 @@ os.register_at_fork(after_in_child=_open.clear)
 
 def _tidy_up() -> None:
     """At the end of the process: remove sessions' files; their processes end by themselves."""
-    for session in _open.values():
+    for session in list(_open.values()):
         session.abandon()
