@@ -38,6 +38,22 @@ HOLD = """
 """
 """Source of a function that keeps the thread of functions until a file is there."""
 
+SLOW = """
+    import os
+    import time
+
+    folder = os.path.dirname(__file__)
+    if os.path.exists(f"{folder}/wait"):
+        open(f"{folder}/loading", "w").close()
+        while os.path.exists(f"{folder}/wait"):
+            time.sleep(0.005)
+
+    @expose
+    def small(x: int) -> int:
+        return x + 1
+"""
+"""Source of a file that loads for as long as there is a file `wait` beside it."""
+
 
 class ControlFailed(Exception):
     """The control socket answered with an error."""

@@ -14,22 +14,7 @@ from seer.rpc.interface._budget import Budget, Meter, Tally
 from seer.rpc.server._config import CallerConfig, ServerConfig
 from seer.rpc.server._shared import FIRST_CALLER, METERS
 from seer.rpc.server._supervisor import Supervisor
-from tests.rpc.serving import SOON, serving, wait_until
-
-SLOW = """
-    import os
-    import time
-
-    folder = os.path.dirname(__file__)
-    if os.path.exists(f"{folder}/wait"):
-        open(f"{folder}/loading", "w").close()
-        while os.path.exists(f"{folder}/wait"):
-            time.sleep(0.005)
-
-    @expose
-    def small(x: int) -> int:
-        return x + 1
-"""
+from tests.rpc.serving import SLOW, SOON, serving, wait_until
 
 
 def test_a_gate_has_room_for_a_new_caller_after_thousands_have_gone(tmp_path: Path) -> None:

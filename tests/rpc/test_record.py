@@ -26,6 +26,7 @@ from seer.rpc.wire._chunks import ChunkReader, split_chunk
 from seer.rpc.wire._http import head_prefix
 from tests.rpc.serving import (
     HOLD,
+    SLOW,
     SOON,
     ControlFailed,
     Served,
@@ -623,22 +624,6 @@ AT_ONCE = """
 """
 
 
-LOADING = """
-    import os
-    import time
-
-    folder = os.path.dirname(__file__)
-    if os.path.exists(f"{folder}/wait"):
-        open(f"{folder}/loading", "w").close()
-        while os.path.exists(f"{folder}/wait"):
-            time.sleep(0.005)
-
-    @expose
-    def small(x: int) -> int:
-        return x
-"""
-
-
 @contextmanager
 def waiting_call(served: Served) -> Generator[Callable[[], None]]:
     """A call that runs until the function that this gives is called, or the block ends."""
@@ -795,7 +780,7 @@ def test_the_end_of_a_run_is_known_to_an_interface_that_is_loading(
 ) -> None:
     callers: dict[str, dict[str, float]] = {"a": {}, "script-1": {}}
     with serving(
-        LOADING, record=str(tmp_path / "record"), restart="on-failure", callers=callers
+        SLOW, record=str(tmp_path / "record"), restart="on-failure", callers=callers
     ) as served:
         first = served.follow("a", prefix="script")
         if begins == "while loading":
@@ -811,7 +796,7 @@ def test_the_end_of_a_run_is_known_to_an_interface_that_is_loading(
             # Made after the end of the run, they wait until the interface has loaded.
             made = [pool.submit(served.gate(name).call, "small", (1,)) for name in callers]
             wait.unlink()
-            assert [one.result(timeout=SOON) for one in made] == [1, 1]
+            assert [one.result(timeout=SOON) for one in made] == [2, 2]
         second = served.follow("a", prefix="script")
         assert sorted(line["caller"] for line in served.recorded(second)) == [*callers]
         assert served.recorded(first) == []
