@@ -32,10 +32,10 @@ from seer.runs._chain import canonical, read_chain
 from seer.runs._info import RunInfo
 from seer.runs._reader import Run
 from seer.runs.replay._match import (
-    _kind,  # pyright: ignore[reportPrivateUsage]
-    _without_number,  # pyright: ignore[reportPrivateUsage]
     ordinal,
     show,
+    without_number,
+    without_random,
 )
 
 _COMPARED: Mapping[type[Event], tuple[str, ...]] = {
@@ -203,7 +203,7 @@ def unlike(
     The callers of its session decide in the same order in which they get their recorded calls (see
     `Tapes`): by name, then by kind, then by number.
     """
-    forms = (_without_number, _kind, ordinal)
+    forms = (without_number, without_random, ordinal)
     return (
         info.task != task,
         info.system_prompt != system_prompt,

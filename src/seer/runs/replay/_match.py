@@ -228,7 +228,7 @@ class Tapes:
         """How little a caller's name is like that of a recorded one: from 0, for equal, to 3."""
         if caller in self._tapes:
             return 0
-        for worse, form in ((1, _without_number), (2, _kind)):
+        for worse, form in ((1, without_number), (2, without_random)):
             if any(form(name) == form(caller) for name in self._tapes):
                 return worse
         return 3
@@ -279,7 +279,7 @@ class Tapes:
         if caller in free:
             return self._tapes[caller]
         number = ordinal(caller)
-        for form in (_without_number, _kind):
+        for form in (without_number, without_random):
             waits = {(form(name), ordinal(name)) for name in waiting}
             alike = [name for name in free if form(name) == form(caller)]
             fitting = [name for name in alike if ordinal(name) == number]
@@ -337,10 +337,11 @@ def ordinal(caller: str) -> str | None:
     return found[1] if found else None
 
 
-def _without_number(caller: str) -> str:
+def without_number(caller: str) -> str:
+    """The name of a caller without its number among its gate's callers."""
     return _NUMBER.sub("", caller)
 
 
-def _kind(caller: str) -> str:
+def without_random(caller: str) -> str:
     """The name without its number, and without the random part that some names have."""
-    return _RANDOM.sub("-*", _without_number(caller))
+    return _RANDOM.sub("-*", without_number(caller))
