@@ -60,7 +60,7 @@ def test_all_gpu_memory_is_moved_and_comes_back(driver: _Driver) -> None:
 
 def test_what_does_not_fit_into_memory_stays_on_the_gpu(driver: _Driver) -> None:
     words, _ = cuda.suspend([1, 2, 9], 1 << 30)
-    assert "2048 MiB are on the GPU, but only 1024 MiB of host memory" in words
+    assert "2048 MiB are on the GPU" in words and "room for 1024 MiB" in words
     assert driver.states == {1: "running", 2: "running"}
 
 

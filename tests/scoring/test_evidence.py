@@ -135,7 +135,7 @@ def test_a_claim_about_a_stream_that_lacks_items_cannot_be_checked(tmp_path: Pat
         (check(control=None), "needs a control"),
         (check(control=at(1)), "it is the same call"),
         (check(control=at(1, "models#1")), "there is no"),
-        (check(value=0.05), "the control shows it too: 0.1 is also > 0.05"),
+        (check(value=0.05), "the control shows it too: `> 0.05` also holds for 0.1"),
         (check(measure="difference", operator="<", value=2), "holds without any effect too"),
         (check(path="top[0].score", control=at(2, "top[1].score"), value=0.905), "value for 'No'"),
         (check(control=at(2, "entropy"), operator=">", value=0.6), "it reads .entropy"),

@@ -204,7 +204,7 @@ def test_concurrency_changes_while_it_runs(
     (program.parent / "open").touch()
     thread.join(200)
     assert results[0].done == read_sweep(folder).done == 4
-    with pytest.raises(ConfigError, match="another matrix"):
+    with pytest.raises(ConfigError, match="a different matrix"):
         run(program, Matrix(seeds=2), folder=folder)
 
 

@@ -182,7 +182,7 @@ def test_a_folder_of_many_files_points_to_local_dirs(
     (tmp_path / "a.py").write_text("")
     (tmp_path / "b.bin").write_bytes(b"12345678")
     monkeypatch.setattr("seer.workspace._library.MAX_BYTES", 4)
-    with pytest.raises(ConfigError, match="move large data elsewhere"):
+    with pytest.raises(ConfigError, match="keep large data out of this folder"):
         Library.from_directory(tmp_path, name="big")
 
 
