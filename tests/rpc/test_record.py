@@ -393,6 +393,51 @@ def test_a_fetch_is_recorded_with_its_handle(served: Served) -> None:
     assert fetched["handle"] == made["result"]["result"]["id"]
 
 
+LATE = """
+    import time
+
+    import numpy as np
+
+    @expose(max_concurrency=4)
+    def large() -> np.ndarray:
+        return np.zeros(50_000_000)
+
+    @expose(max_concurrency=4)
+    def small(x: int) -> int:
+        return x
+
+    @expose(max_concurrency=4)
+    def stay() -> None:
+        time.sleep(100)
+"""
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_call_after_a_run_that_a_crash_ends_is_not_in_that_run(
+    tmp_path: Path, replicas: int
+) -> None:
+    record = str(tmp_path / "record")
+    with (
+        serving(LATE, record=record, replicas=replicas, restart="on-failure") as served,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        first = served.follow("a")
+        gate, pid = served.gate("a"), served.pid
+        # The record has its digest only after a while, and the end of the run waits for that.
+        assert gate.call("large", ()).size == 50_000_000
+        with ask(served, f"/v1/flush/{first.name}") as asking:
+            assert served.pid == pid  # answered after the request was passed on
+            for number in range(2):
+                assert gate.call("small", (number,)) == number
+            lost = pool.submit(gate.call, "stay", ())
+            wait_until(lambda: served.calls() == 1)
+            os.kill(pid, signal.SIGKILL)
+            with pytest.raises(CallLostError):
+                lost.result(timeout=SOON)
+            assert read_answer(asking)[0] == 200
+        assert "stay" not in [line["function"] for line in served.recorded(first)]
+
+
 def test_a_flood_of_refused_requests_is_counted_and_not_written_out(served: Served) -> None:
     with socket.socket(socket.AF_UNIX) as connected:
         connected.connect(str(served.socket_path("a")))

@@ -330,15 +330,18 @@ class Control:
         for connection in waiting:
             connection.respond_text(400, error_text("ProtocolError", _NO_FOLLOW.format(follow.id)))
 
-        def answered(answer: dict[str, Any]) -> None:
-            self._seal(follow, answer)
+        def sealed() -> None:
             for name in follow.names & self._supervisor.callers.keys():
                 ended = max(self._unfollowed.get(name, 0.0), follow.sealed_at)
                 self._unfollowed[name] = ended
+            message = {"op": "unfollow", "sealed_at": follow.sealed_at, **_named(follow)}
+            self._tell(message, unfollowed)
+
+        def unfollowed(_answer: dict[str, Any]) -> None:
             remove_folder(self._folder(follow.id))
             done()
 
-        self._tell({"op": "unfollow", **self._ended(), **_named(follow)}, answered)
+        self._seal(follow, sealed)
 
     def end_abandoned(self, now: float) -> None:
         """End the follows that nobody has read for a long time: their readers are gone."""
@@ -395,13 +398,11 @@ class Control:
         sent before but are not read yet still are.
         """
         follow = self._follow(identifier)
-        last = bool(found.get("last"))
 
-        def answered(answer: dict[str, Any]) -> None:
-            if last:
-                self._seal(follow, answer)
-                # As in the recorder: the next follow gets the calls of the user's script.
-                follow.prefix = ""
+        def flush() -> None:
+            self._tell({"op": "flush", **_named(follow)}, flushed)
+
+        def flushed(answer: dict[str, Any]) -> None:
             end = end_of(self._folder(identifier))
             running = answer.get("running", {})
             connection.respond(
@@ -409,21 +410,31 @@ class Control:
             )
 
         self._write_refusals()
-        self._tell({"op": "flush", "last": last, **self._ended(), **_named(follow)}, answered)
-
-    def _ended(self) -> dict[str, float]:
-        """When a run ends whose end an interface hears of later, because it is loading."""
-        return {} if self._supervisor.state == "up" else {"at": time.monotonic()}
-
-    def _seal(self, follow: Follow, answer: dict[str, Any]) -> None:
-        """Note when the run of a follow ended: as the recording process reports, or now."""
-        if "sealed_at" in answer:
-            sealed_at = answer["sealed_at"]
+        if found.get("last"):
+            self._seal(follow, flush)
         else:
-            self._supervisor.sockets.read_arrived(sorted(follow.names))
-            self._write_refusals()
-            sealed_at = time.monotonic()
-        follow.sealed_at = min(follow.sealed_at, sealed_at)
+            flush()
+
+    def _seal(self, follow: Follow, done: Callable[[], None]) -> None:
+        """End the run of a follow: now, or when the recording process says that it did."""
+
+        def answered(answer: dict[str, Any]) -> None:
+            if "sealed_at" in answer:
+                sealed_at = answer["sealed_at"]
+            else:
+                self._supervisor.sockets.read_arrived(sorted(follow.names))
+                self._write_refusals()
+                sealed_at = time.monotonic()
+            follow.sealed_at = min(follow.sealed_at, sealed_at)
+            # As in the recorder: the next follow gets the calls of the user's script.
+            follow.prefix = ""
+            done()
+
+        message = {"op": "seal", **_named(follow)}
+        if self._supervisor.state != "up":
+            # An interface that is loading hears of the end later.
+            message["at"] = time.monotonic()
+        self._tell(message, answered)
 
     def lose_records(self, calls: int, why: str, identifier: str | None = None) -> None:
         """Count calls that cannot be recorded, for one follow or for all."""

@@ -77,6 +77,7 @@ class GateProcess:
             "budget": self._set_budget,
             "flush": self._flush,
             "follow": self._follow,
+            "seal": self._seal,
             "unfollow": self._unfollow,
             "taken": self._note_taken,
         }
@@ -199,7 +200,6 @@ class GateProcess:
         """Write the answered calls, and report the calls of a follow that still run."""
         recorder, follow = self._recorder, message["follow"]
         assert recorder is not None
-        sealed = {"sealed_at": self._seal(message)} if message["last"] else {}
         callers = [self.gate.callers.get(name) for name in message["names"]]
         calls = [call for c in callers if c is not None for call in list(c.calls.values())]
 
@@ -208,7 +208,7 @@ class GateProcess:
             for call in calls:
                 if recorder.is_for(call, follow):
                     running[call.entry.name] = running.get(call.entry.name, 0) + 1
-            self._reply(message, running=running, **sealed)
+            self._reply(message, running=running)
 
         recorder.flush(done)
 
@@ -218,19 +218,8 @@ class GateProcess:
         follow.began_at = message["began_at"]
         self._recorder.follow(follow, lambda dropped: self._reply(message, dropped=dropped))
 
-    def _unfollow(self, message: Message) -> None:
-        assert self._recorder is not None
-        sealed_at = self._seal(message)
-        for name in message["names"]:
-            caller = self.gate.callers.get(name)
-            if caller is not None:
-                caller.unfollowed_at = max(caller.unfollowed_at, sealed_at)
-        self._recorder.unfollow(
-            message["follow"], lambda: self._reply(message, sealed_at=sealed_at)
-        )
-
-    def _seal(self, message: Message) -> float:
-        """Close a follow to later calls, and return the time at which it was closed.
+    def _seal(self, message: Message) -> None:
+        """Close a follow to later calls; answer with the time at which it was closed.
 
         Calls that are already in their sockets still belong to the follow, so they are read first.
         Their senders may be gone, because the run has ended.
@@ -239,7 +228,17 @@ class GateProcess:
         at = message.get("at")
         if at is None and not self._recorder.is_sealed(message["follow"]):
             self.callers.read_arrived(message["names"])
-        return self._recorder.seal(message["follow"], at)
+        sealed_at = self._recorder.seal(message["follow"], at)
+        # At once: if this process dies, the supervisor must know which lost calls came later.
+        self._tell({"op": "answer", "to": message["n"], "sealed_at": sealed_at})
+
+    def _unfollow(self, message: Message) -> None:
+        assert self._recorder is not None
+        for name in message["names"]:
+            caller = self.gate.callers.get(name)
+            if caller is not None:
+                caller.unfollowed_at = max(caller.unfollowed_at, message["sealed_at"])
+        self._recorder.unfollow(message["follow"], lambda: self._reply(message))
 
     def _note_taken(self, message: Message) -> None:
         assert self._recorder is not None
