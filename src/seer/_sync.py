@@ -82,7 +82,11 @@ def calling_loop() -> asyncio.AbstractEventLoop | None:
 
 
 def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
-    """At exit: cancel the tasks on the loop, and give them two seconds to clean up."""
+    """At exit: cancel the tasks on the loop, and give them two seconds to clean up.
+
+    Python ends a daemon thread wherever it is, and aborts if that is in Rust or C++ code, so the
+    loop has to have stopped by then. The wait is long for a busy host; an idle loop stops at once.
+    """
 
     async def cancel_all() -> None:
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
@@ -93,7 +97,7 @@ def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
 
     if thread.is_alive():
         asyncio.run_coroutine_threadsafe(cancel_all(), loop)
-        thread.join(timeout=3.0)
+        thread.join(timeout=30.0)
 
 
 @contextmanager

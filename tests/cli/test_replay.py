@@ -168,7 +168,7 @@ def test_two_interfaces_of_one_name_keep_their_own_calls(
             assert sources[call.interface, call.served] == call.source
     again = seer(tmp_path, "replay", run_id)
     assert again.stdout.startswith(printed), again.stdout + again.stderr
-    assert again.returncode == 0, again.stdout
+    assert again.returncode == 0, again.stdout + again.stderr
 
 
 ROUNDS = """
@@ -240,7 +240,7 @@ def test_a_loop_past_a_budget_is_refused_as_often_as_before(tmp_path: Path) -> N
     assert len(calls) < 400, "all refused calls are recorded"
     again = seer(tmp_path, "replay", run_id)
     assert again.stdout.startswith("('BudgetExceededError', 380)\n"), again.stdout + again.stderr
-    assert again.returncode == 0, again.stdout
+    assert again.returncode == 0, again.stdout + again.stderr
 
 
 BUDGETS = """
@@ -420,7 +420,7 @@ def test_requests_that_the_gate_refused_are_refused_again_and_the_others_answere
     (run,) = RunIndex(tmp_path / "records").list()
     again = seer(tmp_path, "replay", run.run_id)
     assert again.stdout.startswith(first.stdout), again.stdout + again.stderr
-    assert again.returncode == 0, again.stdout
+    assert again.returncode == 0, again.stdout + again.stderr
 
 
 WHOLE = """
@@ -449,7 +449,7 @@ def test_a_replayed_machine_is_the_same_without_the_calls_that_only_its_code_cou
     assert [call.function for call in made.typed_calls()] == ["plus"]
     again = seer(tmp_path, "replay", run_id)
     assert f"the same as {run_id}" in again.stdout, again.stdout + again.stderr
-    assert again.returncode == 0, again.stdout
+    assert again.returncode == 0, again.stdout + again.stderr
 
 
 MEASURED = """
@@ -496,7 +496,7 @@ def test_a_call_of_a_script_may_fall_into_another_run_or_none(tmp_path: Path) ->
     assert call.caller.startswith("vec-in-a-script-")
     late = seer(tmp_path, "replay", run_id, LATE="1", N="1")
     assert f"the same as {run_id}" in late.stdout, late.stdout + late.stderr
-    assert late.returncode == 0, late.stdout
+    assert late.returncode == 0, late.stdout + late.stderr
     other = seer(tmp_path, "replay", run_id, LATE="1", N="2")
     assert "is not the recorded one" in other.stdout, other.stdout + other.stderr
     assert other.returncode == 3

@@ -1,6 +1,8 @@
 """A pool keeps sessions ready, ends unused ones, and passes failures on."""
 
 import asyncio
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -144,3 +146,38 @@ async def test_real_sandboxes_wait_and_those_that_nobody_took_are_terminated() -
     for sandbox in made:
         with pytest.raises(SandboxStateError, match="has ended"):
             await sandbox.aexec("true")
+
+
+ENDS_SOON = """
+import asyncio, threading, time
+from seer.execution import Pool
+
+ending, may_make = threading.Event(), threading.Event()
+
+class Made:
+    def close(self):
+        ending.set()
+        time.sleep(0.3)
+        print("closed", flush=True)
+
+def make():
+    may_make.wait()
+    return Made()
+
+async def main():
+    taking = asyncio.create_task(Pool(make, size=1).atake())
+    await asyncio.sleep(0)
+    taking.cancel()
+    await asyncio.wait([taking])
+    may_make.set()
+    while not ending.is_set():
+        await asyncio.sleep(0.01)
+
+asyncio.run(main())
+"""
+
+
+def test_a_program_that_ends_waits_for_the_end_of_what_nobody_took() -> None:
+    program = [sys.executable, "-c", ENDS_SOON]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "closed\n"

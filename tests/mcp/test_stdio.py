@@ -85,6 +85,27 @@ def text_of(result: Any) -> str:
     return "".join(block.text for block in result.content)
 
 
+ENDS_SOON = """
+import asyncio, atexit, threading
+from seer.mcp import open_stdio_server
+from seer.tools import ToolSet
+
+async def main():
+    server = await open_stdio_server(ToolSet(name="lab", tools=[], instructions=""))
+    await server.close()
+
+atexit.register(lambda: print([thread.name for thread in threading.enumerate()]))
+asyncio.run(main())
+"""
+
+
+def test_a_program_that_ends_at_once_lets_the_import_of_the_sdk_end() -> None:
+    # Python would abort ("exception not rethrown") if the thread were in the SDK's Rust code.
+    program = [sys.executable, "-c", ENDS_SOON]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=60, check=True)
+    assert "seer-mcp-import" not in done.stdout
+
+
 async def test_a_client_lists_and_calls_tools(server: StdioServer) -> None:
     async with asyncio.timeout(30), Client(parameters(server.mcp_config)) as client:
         assert client.server_info is not None

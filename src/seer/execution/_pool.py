@@ -171,4 +171,5 @@ def _end(item: _Session | _Sandbox) -> None:
 def _end_result(taking: asyncio.Future[T]) -> None:
     with contextlib.suppress(asyncio.CancelledError):
         if taking.exception() is None:
-            threading.Thread(target=_end, args=(taking.result(),), daemon=True).start()
+            # No daemon: the program may end now, and this must not be left over.
+            threading.Thread(target=_end, args=(taking.result(),)).start()
