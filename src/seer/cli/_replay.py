@@ -1,6 +1,5 @@
 """`seer replay`: run a recorded experiment again, without its model, GPU or agent."""
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,22 +72,13 @@ def command(
         code, made = run_program(file, arguments, root=root, env=env)
         differences = read_differences(notes)
     show(made, code, again=f"seer replay {run}")
-    for text in _without_consequences(differences):
+    for text in differences:
         say(f"a gate call diverges from the record: {text}")
     if code or not made:
         return code or FOUND
     same = _compare(recorded, [open_run(item.run_id, root) for item in made])
     goes_on = live_after or fork_at is not None
     return 0 if (same or goes_on) and not differences else FOUND
-
-
-def _without_consequences(differences: list[str]) -> list[str]:
-    """What the gates noted, without the calls that a caller did not make because it diverged."""
-    diverged = (
-        re.match(r"('.*?'): call [0-9]+ of ('.*?') (?:is not|cannot)", text) for text in differences
-    )
-    follows = tuple(f"{found[1]}: {found[2]} did not make " for found in diverged if found)
-    return [text for text in differences if not text.startswith(follows)]
 
 
 def _compare(recorded: "Run", made: "list[Run]") -> bool:

@@ -55,7 +55,10 @@ class Differences:
                 self._write(message)
 
     def finish(self) -> None:
-        """Note which recorded calls were not made. Calling it again is harmless."""
+        """Note which recorded calls were not made. Calling it again is harmless.
+
+        A caller that diverged is noted already.
+        """
         with self._lock:
             # A fork of the program has copies of its gates, which serve nobody.
             if self._finished or self._process != os.getpid():
@@ -70,7 +73,7 @@ class Differences:
                 self._rest.add(tapes)
                 return
             for tape in tapes:
-                if tape.left:
+                if tape.left and not tape.diverged:
                     _write_not_made(self._interface, tape.caller, tape.left, tape.describe_next())
 
     def _write(self, message: str) -> None:
@@ -104,6 +107,8 @@ class SharedRest:
             if self._process != os.getpid():
                 return
             for caller, copies in self._tapes.items():
+                if any(tape.diverged for tape in copies):
+                    continue
                 # Of equal calls, each gate makes the first.
                 made = Counter(call.key for tape in copies for call in tape.played)
                 left: list[GateCall] = []

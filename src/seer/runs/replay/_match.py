@@ -65,6 +65,8 @@ class CallerTape:
         self._last_refused: GateCall | None = None
         self.played: list[GateCall] = []
         """The consumed calls, in the order of consumption."""
+        self.diverged = False
+        """Whether its caller made a call that the record does not answer."""
 
     @property
     def left(self) -> int:
@@ -111,6 +113,7 @@ class CallerTape:
         elif counted is not None:
             wanted = f"{counted.left} refused requests, of which only the number is recorded"
         number = len(self.played) + 1
+        self.diverged = True
         raise ReplayDivergenceError(
             f"call {number} of {self.caller!r} is not the recorded one:\n"
             f"  recorded: {wanted}\n"
@@ -159,6 +162,7 @@ class CallerTape:
             return
         why = "the interface ended meanwhile" if recorded.lost else "they are too large"
         what = describe(recorded)
+        self.diverged = True
         raise ReplayDivergenceError(
             f"call {len(self.played) + 1} of {self.caller!r} cannot be replayed, nor can later"
             f" calls: the record lacks {missing} of the items that {what} streamed, because {why}",
