@@ -173,7 +173,10 @@ async def main():
     while not ending.is_set():
         await asyncio.sleep(0.01)
 
-asyncio.run(main())
+# As Seer's own loop, whose threads are daemons too unless they say otherwise.
+thread = threading.Thread(target=asyncio.run, args=[main()], daemon=True)
+thread.start()
+thread.join()
 """
 
 

@@ -95,7 +95,10 @@ async def main():
     await server.close()
 
 atexit.register(lambda: print([thread.name for thread in threading.enumerate()]))
-asyncio.run(main())
+# As Seer's own loop, whose threads are daemons too unless they say otherwise.
+thread = threading.Thread(target=asyncio.run, args=[main()], daemon=True)
+thread.start()
+thread.join()
 """
 
 

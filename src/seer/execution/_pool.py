@@ -172,4 +172,4 @@ def _end_result(taking: asyncio.Future[T]) -> None:
     with contextlib.suppress(asyncio.CancelledError):
         if taking.exception() is None:
             # No daemon: the program may end now, and this must not be left over.
-            threading.Thread(target=_end, args=(taking.result(),)).start()
+            threading.Thread(target=_end, args=(taking.result(),), daemon=False).start()

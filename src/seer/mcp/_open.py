@@ -104,7 +104,7 @@ async def open_stdio_server(tools: ToolSource) -> StdioServer:
     """
     # The import starts now, so it ends before most agents have started. The thread is no daemon:
     # Python ends those wherever they are, and aborts if that is in the SDK's Rust code.
-    threading.Thread(target=load_server, name="seer-mcp-import").start()
+    threading.Thread(target=load_server, name="seer-mcp-import", daemon=False).start()
 
     async def serve(pipes: Pipes) -> None:
         await asyncio.to_thread(load_server)
