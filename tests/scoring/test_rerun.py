@@ -11,6 +11,7 @@ import pytest
 from seer import interfaces
 from seer.cli import main
 from seer.environment import ModelConfig, SandboxConfig, ScopedSandbox
+from seer.errors import ConfigError
 from seer.execution import acreate_local_session
 from seer.harness import Call, RunFinished, Scripted, Step, run_agent
 from seer.runs import GateCall, Run, open_run
@@ -167,6 +168,8 @@ def test_calls_run_again_through_a_served_library(tmp_path: Path) -> None:
     with ScopedSandbox(config) as scoped:
         library = scoped.serve(str(tmp_path / "tools.py"), name="tools")
         assert isinstance(library, Library)
+        with pytest.raises(ConfigError, match="two libraries have this name"):
+            rerun_through(library, library)
         through, run = rerun_through(library), Run(tmp_path)
 
         def rerun(call: GateCall) -> str | None:

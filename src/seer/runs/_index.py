@@ -166,6 +166,7 @@ class RunIndex:
         """
         clause, values = _where(where or RunFilter())
         with self._fresh() as db:
+            db.execute("BEGIN")  # so that all three describe the same runs
             rows = _select(
                 db, where, order=order, descending=descending, limit=limit, offset=offset
             )

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from typing import Any, cast
 
-from seer.errors import ArgumentError, RecordError, SeerError
+from seer.errors import ArgumentError, ConfigError, RecordError, SeerError
 from seer.rpc.client import Gate, Handle
 from seer.runs import GateCall, Run
 from seer.runs._call_values import is_stream
@@ -31,7 +31,14 @@ def rerun_through(*libraries: Library) -> Rerun:
 
     Args:
         libraries: The results of `ScopedSandbox.serve`. Keep their sandboxes running.
+
+    Raises:
+        ConfigError: Two have the same name, so a call could be made again on the wrong one.
     """
+    names = [library.name for library in libraries]
+    if twice := [name for name in names if names.count(name) > 1]:
+        reason = "two libraries have this name; verify with one of them at a time"
+        raise ConfigError("rerun_through(libraries)", twice[0], reason)
     gates = {library.name: open_gate(library) for library in libraries}
 
     def rerun(call: GateCall, run: Run) -> str | None:
