@@ -103,6 +103,41 @@ def test_calls_that_differ_or_are_missing_are_told_although_the_program_catches_
     assert "'vec-in-a-script-2' did not make 3 of its recorded calls" in none.stdout
 
 
+FULL_DISK = PROGRAM.replace(
+    "        await run(",
+    """
+        for n in os.environ["CALLS_IN_A_FULL_DISK"].split():
+            disk = os.open(os.environ["TMPDIR"] + "/filled", os.O_CREAT | os.O_WRONLY)
+            try:
+                while os.write(disk, bytes(4096)):
+                    pass
+            except OSError:
+                pass
+            print(tried(vec.plus, int(n)), flush=True)
+            os.ftruncate(disk, 0)
+        await run(""",
+)
+
+
+def test_a_difference_that_a_full_disk_keeps_from_being_noted_is_told(
+    tmp_path: Path,
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("mounting a filesystem takes root")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=5m", "tmpfs", disk], check=True)
+    try:
+        about = {"CALLS": "1 2", "TMPDIR": str(disk)}
+        run_id = recorded(tmp_path, FULL_DISK, CALLS_IN_A_FULL_DISK="", **about)
+        done = seer(tmp_path, "replay", run_id, CALLS_IN_A_FULL_DISK="9", **about)
+        assert done.returncode == 3, done.stdout + done.stderr
+        assert done.stdout.startswith("1\n3\nGateError\n")
+        assert "the differences could not be written" in done.stdout
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
 def test_what_a_fork_or_a_live_interface_leaves_unplayed_is_no_difference(tmp_path: Path) -> None:
     run_id = recorded(tmp_path, PROGRAM, CALLS="1 2 3")
     live = seer(tmp_path, "replay", run_id, "--live-after", "local", CALLS="1 20")

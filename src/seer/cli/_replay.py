@@ -68,6 +68,7 @@ def command(
         env = replay_environment(recorded, live=live_after)
     with TransientFolder("replay") as folder:
         notes = folder / "differences"
+        notes.touch()
         env = {**env, NOTES_VARIABLE: str(notes)}
         code, made = run_program(file, arguments, root=root, env=env)
         differences = read_differences(notes)

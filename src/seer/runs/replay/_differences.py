@@ -1,12 +1,14 @@
 """What a replayed gate found to differ from its record, for the command that started the replay.
 
 A program can catch the error of a call that differs, and it gets no error for recorded calls that
-it does not make. So the gates write both to a file, which `seer replay` reads when the program has
-ended.
+it does not make. So the gates write both to a file, which `seer replay` makes before the program
+begins and reads when it has ended. A gate that cannot write removes the file.
 """
 
 import atexit
+import errno
 import json
+import logging
 import os
 import threading
 from collections import Counter
@@ -14,6 +16,8 @@ from pathlib import Path
 
 from seer.runs._calls import GateCall
 from seer.runs.replay._match import CallerTape, Tapes, describe
+
+logger = logging.getLogger(__name__)
 
 NOTES_VARIABLE = "SEER_REPLAY_NOTES"
 """Names the file; without it, nothing is written."""
@@ -131,13 +135,21 @@ def _write_not_made(interface: str, caller: str, count: int, first: str) -> None
 def _write(interface: str, message: str) -> None:
     if path := os.environ.get(NOTES_VARIABLE, ""):
         line = json.dumps(f"{interface!r}: {message}") + "\n"
-        # One write, because other processes of the program write there too.
-        with Path(path).open("ab", buffering=0) as file:
-            file.write(line.encode())
+        try:
+            opened = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+            try:
+                # One write, because other processes of the program write there too.
+                if os.write(opened, line.encode()) < len(line):
+                    raise OSError(errno.ENOSPC, "only a part was written")
+            finally:
+                os.close(opened)
+        except OSError as error:
+            logger.error("replay: a difference could not be noted: %s", error)
+            Path(path).unlink(missing_ok=True)
 
 
 def read_differences(path: Path) -> list[str]:
     """What the gates of a program wrote, in its order."""
     if not path.exists():
-        return []
+        return ["the differences could not be written to a temporary file; is the disk full?"]
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
