@@ -8,6 +8,7 @@ import struct
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from seer.rpc.wire._descriptors import SPACE, close_all, duplicates, received, rights
@@ -72,11 +73,9 @@ class MessageSocket:
         data = memoryview(framed(message, len(descriptors or ())))
         sent = 0
         if not self._unsent:
-            try:
+            with suppress(BlockingIOError):
                 sent = self._send_first(data, rights(descriptors or ()), socket.MSG_DONTWAIT)
                 descriptors = None
-            except BlockingIOError:
-                sent = 0
         if sent < len(data):
             self._unsent.append((data[sent:], duplicates(descriptors or ())))
 
