@@ -562,6 +562,20 @@ def test_calls_that_a_crash_left_unwritten_are_counted(tmp_path: Path) -> None:
         assert "before it could write them down" in told["why"]
 
 
+def test_a_line_that_a_crash_left_unfinished_is_removed(tmp_path: Path) -> None:
+    with serving(SOURCE, record=str(tmp_path / "record"), restart="on-failure") as served:
+        followed = served.follow("a")
+        assert served.gate().call("small", (1,)) == 2
+        assert len(lines(served, 1)) == 1
+        # The kernel does not complete a large write of a process that is killed meanwhile.
+        with (followed / "0.jsonl").open("ab") as file:
+            file.write(b'{"time":1.5,"call')
+        served.kill_interface()
+        served.ready()
+        assert served.gate().call("small", (2,)) == 3
+        assert [line["arguments"] for line in lines(served, 2)] == [[[1], {}], [[2], {}]]
+
+
 @pytest.mark.parametrize("replicas", [1, 2], ids=["one process", "copies"])
 def test_calls_stopped_while_queued_are_recorded_and_leave_no_memory(
     tmp_path: Path, replicas: int

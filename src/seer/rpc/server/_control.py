@@ -20,6 +20,7 @@ from ._follows import (
     ABANDONED,
     Follow,
     LineWriter,
+    cut_line,
     discard,
     end_of,
     followers,
@@ -453,6 +454,8 @@ class Control:
         """
         names = {index: name for name, (index, _, _) in self._supervisor.callers.items()}
         config = self._supervisor.config
+        for identifier in config.follows:
+            cut_line(self._folder(identifier))
         config.lost_calls = {}
         now, when = time.monotonic(), time.time()
         for call, function in lost:

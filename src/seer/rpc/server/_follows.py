@@ -9,6 +9,7 @@ interface process.
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import time
 from collections.abc import Iterable
@@ -229,6 +230,23 @@ def end_of(folder: str) -> int:
     except (IndexError, OSError):
         return 0
     return starts[-1] + size
+
+
+def cut_line(folder: str) -> None:
+    """Remove the last line of a follow if its process was killed while it wrote that line."""
+    for start in segments(folder)[-1:]:
+        try:
+            fd = os.open(segment_path(folder, start), os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            # Its disk has become read-only, so no line can follow.
+            return
+        try:
+            if size := os.fstat(fd).st_size:
+                with mmap.mmap(fd, size, access=mmap.ACCESS_READ) as text:
+                    end = text.rfind(b"\n") + 1
+                os.ftruncate(fd, end)
+        finally:
+            os.close(fd)
 
 
 def discard(folder: str, after: int, files: Iterable[int]) -> int:
