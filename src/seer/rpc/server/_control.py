@@ -326,15 +326,15 @@ class Control:
 
     def _end_follow(self, follow: Follow, done: Callable[[], None]) -> None:
         self._supervisor.config.follows.pop(follow.id, None)
+        # Already now: if the interface dies before it answers, its calls are in no later run.
+        self._note_end(follow, min(follow.sealed_at, time.monotonic()))
         waiting = [c for c, name, _ in self._awaiting_records if name == follow.id]
         self._awaiting_records = [c for c in self._awaiting_records if c[1] != follow.id]
         for connection in waiting:
             connection.respond_text(400, error_text("ProtocolError", _NO_FOLLOW.format(follow.id)))
 
         def sealed() -> None:
-            for name in follow.names & self._supervisor.callers.keys():
-                ended = max(self._unfollowed.get(name, 0.0), follow.sealed_at)
-                self._unfollowed[name] = ended
+            self._note_end(follow, follow.sealed_at)
             message = {"op": "unfollow", "sealed_at": follow.sealed_at, **_named(follow)}
             self._tell(message, unfollowed)
 
@@ -343,6 +343,10 @@ class Control:
             done()
 
         self._seal(follow, sealed)
+
+    def _note_end(self, follow: Follow, ended: float) -> None:
+        for name in follow.names & self._supervisor.callers.keys():
+            self._unfollowed[name] = max(self._unfollowed.get(name, 0.0), ended)
 
     def end_abandoned(self, now: float) -> None:
         """End the follows that nobody has read for a long time: their readers are gone."""
