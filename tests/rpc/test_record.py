@@ -913,6 +913,33 @@ def test_a_crash_puts_no_call_of_an_earlier_run_into_a_later_one(tmp_path: Path)
         assert ended(served, second) == ([], {})
 
 
+@pytest.mark.parametrize("how", ["unfollow", "remove"])
+@pytest.mark.parametrize("replicas", [1, 2], ids=["one process", "copies"])
+def test_a_crash_before_the_interface_hears_of_an_end_misplaces_no_call(
+    tmp_path: Path, replicas: int, how: str
+) -> None:
+    config: dict[str, Any] = {"record": str(tmp_path / "record"), "replicas": replicas}
+    with (
+        serving(AT_ONCE, **config, restart="on-failure") as served,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        first = served.follow("a")
+        running = pool.submit(served.gate("a").call, "wait_for", (str(tmp_path / "never"),))
+        wait_until(lambda: served.calls() == 1)
+        second, pid = served.follow("a"), served.pid
+        os.kill(pid, signal.SIGSTOP)
+        ending = {"unfollow": first.name, "remove": "a"}
+        with ask(served, f"/v1/{how}/{ending[how]}") as asking:
+            assert served.pid == pid  # answered after the request was passed on
+            os.kill(pid, signal.SIGKILL)
+            assert read_answer(asking)[0] == 200
+        with pytest.raises((GateError, OSError)):
+            running.result(timeout=SOON)
+        assert served.recorded(second) == []
+        if how == "remove":
+            assert [line["caller"] for line in served.recorded(first)] == ["a"]
+
+
 def test_a_call_that_a_crash_ends_is_in_the_run_during_which_it_was_made_only(
     tmp_path: Path,
 ) -> None:

@@ -456,14 +456,13 @@ class Control:
             ended: How the process ended, in the words for callers.
             output: Its last output, if callers must not see it.
         """
-        names = {index: name for name, (index, _, _) in self._supervisor.callers.items()}
         config = self._supervisor.config
         for identifier in config.follows:
             cut_line(self._folder(identifier))
         config.lost_calls = {}
         now, when = time.monotonic(), time.time()
         for call, function in lost:
-            caller = names.get(call.caller, "")
+            caller = self._supervisor.sockets.names[call.caller]
             told = (
                 f"{function}() was lost with the interface; whether it had an effect is not known."
                 f" {ended[:1].upper()}{ended[1:]}"

@@ -73,12 +73,15 @@ class CallerSockets:
 
     Attributes:
         callers: Number, configuration and listening socket of each caller, by name.
+        names: The name of the last caller of each number, also if that was removed: calls of it may
+            still run.
     """
 
     def __init__(
         self, poller: Poller, handler: Handler, epoch: Callable[[], str], *, most: int
     ) -> None:
         self.callers: dict[str, tuple[int, CallerConfig, socket.socket]] = {}
+        self.names: dict[int, str] = {}
         self._most = most
         self._next = 0
         self._freed: deque[int] = deque()
@@ -111,6 +114,7 @@ class CallerSockets:
         else:
             index = self._freed.popleft()
         self.callers[config.name] = (index, config, listener)
+        self.names[index] = config.name
         if self._answering:
             self._watch(config.name, listener)
         return index
