@@ -562,6 +562,39 @@ def test_calls_that_a_crash_left_unwritten_are_counted(tmp_path: Path) -> None:
         assert "before it could write them down" in told["why"]
 
 
+@pytest.mark.parametrize("replicas", [1, 2], ids=["one process", "copies"])
+def test_calls_between_two_runs_that_a_crash_ends_are_counted_for_the_next_run(
+    tmp_path: Path, replicas: int
+) -> None:
+    callers: dict[str, Any] = {"a": {}, "b": {}, "script-1": {}}
+    config: dict[str, Any] = {"record": str(tmp_path / "record"), "replicas": replicas}
+
+    def dropped(*names: str, prefix: str = "") -> int:
+        asked = {"callers": names, "prefix": prefix}
+        return served.control("POST", "/v1/follow", asked)["dropped"]
+
+    with (
+        serving(SOURCE, **config, callers=callers, restart="on-failure") as served,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        first = served.follow("a")
+        served.gate("a").call("small", (0,))
+        unfollow(served, first)
+        for name, count in (("a", 3), ("b", 1), ("script-1", 2)):
+            for number in range(count):
+                served.gate(name).call("small", (number,))
+        second = served.follow("b")
+        assert len(served.recorded(second)) == 1  # all others are kept by now
+        unfollow(served, second)
+        running = pool.submit(served.gate("a").call, "hold", (str(tmp_path / "never"),))
+        wait_until(lambda: served.calls() == 1)
+        served.kill_interface()
+        with pytest.raises(CallLostError):
+            running.result(timeout=SOON)
+        assert [dropped("b"), dropped("a"), dropped("a")] == [0, 4, 0]
+        assert dropped(prefix="script-") == 2
+
+
 def test_a_line_that_a_crash_left_unfinished_is_removed(tmp_path: Path) -> None:
     with serving(SOURCE, record=str(tmp_path / "record"), restart="on-failure") as served:
         followed = served.follow("a")

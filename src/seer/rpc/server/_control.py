@@ -58,6 +58,9 @@ class Control:
         """Connections that wait for lines, with the follow and the lost calls they know of."""
         self._unfollowed: dict[str, float] = {}
         """By caller: when the last run that followed it ended."""
+        self._dropped: dict[str, int] = {}
+        """By caller: how many of its calls a crash has taken from its next run; under "" those of
+        which the caller is not known."""
         self._refusals = Refusals()
         self._routes: dict[tuple[str, str], Callable[[HttpConnection, Any, str], None]] = {
             ("GET", "ready"): self._get_ready,
@@ -314,11 +317,29 @@ class Control:
         supervisor.config.follows[follow.id] = follow
 
         def answered(answer: dict[str, Any]) -> None:
-            connection.respond({"follow": follow.id, "dropped": answer.get("dropped", 0)})
+            dropped = answer.get("dropped", 0) + self._take_dropped(follow.id)
+            connection.respond({"follow": follow.id, "dropped": dropped})
 
         message = {"op": "follow", "began_at": follow.began_at, **_named(follow)}
         message["prefix"] = follow.prefix
         self._tell(message, answered)
+
+    def _take_dropped(self, identifier: str) -> int:
+        """How many calls crashes have taken from a follow since the last run of their callers."""
+        follows = self._supervisor.config.follows
+        told = [c for c in self._dropped if not c or identifier in followers(follows, c)]
+        return sum(self._dropped.pop(caller) for caller in told)
+
+    def _drop(self, caller: str, calls: int) -> None:
+        self._dropped[caller] = self._dropped.get(caller, 0) + calls
+
+    def lose_kept(self) -> None:
+        """Count the calls that an interface process kept for the next runs of their callers."""
+        kept = self._supervisor.shared.kept
+        for number, caller in self._supervisor.sockets.names.items():
+            if kept[number]:
+                self._drop(caller, int(kept[number]))
+                kept[number] = 0.0
 
     def _post_unfollow(self, connection: HttpConnection, _found: Any, identifier: str) -> None:
         """End a follow, and remove its files."""
@@ -443,6 +464,8 @@ class Control:
 
     def lose_records(self, calls: int, why: str, identifier: str | None = None) -> None:
         """Count calls that cannot be recorded, for one follow or for all."""
+        if identifier is None and not self._supervisor.config.follows:
+            self._drop("", calls)
         for follow in self._supervisor.config.follows.values():
             if identifier in (None, follow.id):
                 follow.lose(calls, why)
@@ -514,7 +537,10 @@ class Control:
         """Write the line of a call or request into the files of the follows that get it."""
         follows = self._supervisor.config.follows
         followed = [follows[identifier] for identifier in followers(follows, caller)]
-        for follow in owners(followed, made, self._unfollowed.get(caller, 0.0)) or ():
+        found = owners(followed, made, self._unfollowed.get(caller, 0.0))
+        if found == []:
+            self._drop(caller, 1)
+        for follow in found or ():
             writer = LineWriter(self._folder(follow.id))
             failed = writer.append([line])
             writer.close()

@@ -112,7 +112,7 @@ class Recorder:
         }
         self._tracks_by_caller: dict[str, list[Track]] = {}
         """The tracks of each caller that was looked up."""
-        self._ring = Ring(f"{folder}/ring")
+        self._ring = Ring(f"{folder}/ring", shared)
         self._news = False
         self._clock = time.time() - time.monotonic()
         """The wall clock minus the monotonic one, at the beginning of a round of writing."""
@@ -220,6 +220,7 @@ class Recorder:
                 except OSError as error:
                     track.lose(1, error)
             self._write()
+            ring.forget(callers)
             done(sum(ring.dropped.pop(name, 0) for name in callers))
 
         self._enqueue(begin)
@@ -353,6 +354,8 @@ class Recorder:
         caller = call.owner.name
         blobs = Blobs(self._next_file, keep=self._results)
         tracks = self._tracks_for(call)
+        if tracks == []:
+            self._ring.count(call.owner)
         try:
             line = self._line(call, reply, ended, seconds, blobs)
             if tracks is not None:
@@ -645,16 +648,29 @@ class Ring:
 
     Args:
         folder: For large values. Files that an earlier process left there are removed.
+        shared: Counts the calls of each caller, so a crash shows how many are lost.
     """
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, shared: Shared) -> None:
         self._folder = folder
+        self._kept = shared.kept
+        self._numbers: dict[str, int] = {}
         self._held: deque[tuple[str, bytes, list[tuple[str, int]]]] = deque()
         self._lines = 0
         self._blobs = 0
         self.dropped: dict[str, int] = {}
         """How many calls of each caller were dropped."""
         remove_folder(folder)
+
+    def count(self, caller: Caller) -> None:
+        """Count a call for the caller's next run, until `forget`."""
+        self._numbers[caller.name] = caller.index
+        self._kept[caller.index] += 1
+
+    def forget(self, callers: set[str]) -> None:
+        """Count again from 0: a run has the calls of these callers, or knows how many it lacks."""
+        for name in callers & self._numbers.keys():
+            self._kept[self._numbers.pop(name)] = 0.0
 
     def add(self, caller: str, line: bytes, blobs: list[tuple[int, memoryview]]) -> None:
         """Hold a line, and drop the oldest lines above the bounds."""

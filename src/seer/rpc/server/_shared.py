@@ -52,7 +52,8 @@ FIRST_FUNCTION = 1
 FETCH_METER = FIRST_FUNCTION + 2000
 FIRST_CALLER = 2048
 _METER_BASE = _ALL_MARKS * MARK_CELLS
-_BODIES_AT = _ALL_MARKS * _MARK_BYTES + METERS * WIDTH * 8 + 3 * 8
+_CALLERS = METERS - FIRST_CALLER
+_BODIES_AT = _ALL_MARKS * _MARK_BYTES + (METERS * WIDTH + _CALLERS + 3) * 8
 
 
 def first_place(caller: int) -> int:
@@ -95,7 +96,7 @@ class UnfinishedCall:
 class Shared:
     """The shared memory. Make it before the fork."""
 
-    __slots__ = ("bytes", "cells", "recorded")
+    __slots__ = ("bytes", "cells", "kept", "recorded")
 
     def __init__(self) -> None:
         memory = mmap.mmap(-1, _BODIES_AT + _ALL_MARKS * _BODY_BYTES)
@@ -104,6 +105,9 @@ class Shared:
         self.recorded = self.cells[-3:]
         """How many calls the recorder has received, how many of them it has written, and how many
         calls wait without a mark."""
+        self.kept = self.cells[-3 - _CALLERS : -3]
+        """By the number of a caller: how many of its calls wait for its next run, or were dropped
+        before that."""
 
     def meter_base(self, index: int) -> int:
         """The first cell of meter number `index`.

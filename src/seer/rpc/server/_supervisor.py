@@ -294,6 +294,7 @@ class Supervisor:
         if (unrecorded := self.shared.take_unrecorded()) > 0:
             words = f"the interface ended before it could write them down: {self.ended}"
             self._control.lose_records(unrecorded, words)
+        self._control.lose_kept()
         self.child = None
         self.workers.end_all("the process that serves their callers has ended")
         if not self._stopping and self.state != "starting":
