@@ -184,3 +184,19 @@ def test_a_program_that_ends_waits_for_the_end_of_what_nobody_took() -> None:
     program = [sys.executable, "-c", ENDS_SOON]
     done = subprocess.run(program, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "closed\n"
+
+
+def test_what_a_taker_gets_after_the_end_of_its_event_loop_is_ended() -> None:
+    make = Makers()
+    make.may_go.clear()
+
+    async def end_while_taking() -> None:
+        taking.append(asyncio.create_task(pool.atake()))
+        await asyncio.sleep(0.1)
+
+    taking: list[asyncio.Task[Made]] = []
+    with Pool(make, size=1) as pool:
+        threading.Timer(0.5, make.may_go.set).start()
+        asyncio.run(end_while_taking())
+        assert taking[0].cancelled()
+    wait_until(lambda: all(made.closed for made in make.all), "the end of all")

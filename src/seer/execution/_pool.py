@@ -86,7 +86,8 @@ class Pool(Generic[T]):
 
     async def atake(self) -> T:
         """Like `take`."""
-        taking = asyncio.ensure_future(asyncio.to_thread(self.take))
+        # No task: the end of `asyncio.run` would cancel it, and lose what the thread takes.
+        taking = asyncio.get_running_loop().run_in_executor(None, self.take)
         try:
             return await asyncio.shield(taking)
         except asyncio.CancelledError:
