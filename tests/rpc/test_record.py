@@ -438,6 +438,23 @@ def test_a_call_after_a_run_that_a_crash_ends_is_not_in_that_run(
         assert "stay" not in [line["function"] for line in served.recorded(first)]
 
 
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_calls_after_a_run_that_a_crash_left_unwritten_are_missing_from_the_next_run_only(
+    tmp_path: Path, replicas: int
+) -> None:
+    record = str(tmp_path / "record")
+    with serving(LATE, record=record, replicas=replicas, restart="on-failure") as served:
+        first, gate = served.follow("a"), served.gate("a")
+        gate.call("small", (1,))
+        served.control("POST", f"/v1/flush/{first.name}", {"last": True})
+        # Its digest takes a while, and the next call waits for it to be recorded.
+        assert gate.call("large", ()).size == 50_000_000
+        gate.call("small", (2,))
+        served.kill_interface()
+        assert served.control("POST", f"/v1/flush/{first.name}")["lost"] == 0
+        assert served.control("POST", "/v1/follow", {"callers": ["a"]})["dropped"] == 2
+
+
 def test_a_flood_of_refused_requests_is_counted_and_not_written_out(served: Served) -> None:
     with socket.socket(socket.AF_UNIX) as connected:
         connected.connect(str(served.socket_path("a")))

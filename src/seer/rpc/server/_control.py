@@ -430,6 +430,8 @@ class Control:
 
         def flushed(answer: dict[str, Any]) -> None:
             end = end_of(self._folder(identifier))
+            # An answer without them comes from no interface.
+            follow.complete = bool(found.get("last")) and answer.get("running") == {}
             running = answer.get("running", {})
             connection.respond(
                 {"end": end, "lost": follow.lost, "why": follow.why, "running": running}
@@ -463,12 +465,13 @@ class Control:
         self._tell(message, answered)
 
     def lose_records(self, calls: int, why: str, identifier: str | None = None) -> None:
-        """Count calls that cannot be recorded, for one follow or for all."""
-        if identifier is None and not self._supervisor.config.follows:
+        """Count calls that cannot be recorded, for one follow or for all that may have had them."""
+        follows = self._supervisor.config.follows.values()
+        losing = [f for f in follows if (f.id == identifier if identifier else not f.complete)]
+        if not losing and identifier is None:
             self._drop("", calls)
-        for follow in self._supervisor.config.follows.values():
-            if identifier in (None, follow.id):
-                follow.lose(calls, why)
+        for follow in losing:
+            follow.lose(calls, why)
         self.wake_records()
 
     def record_lost(self, lost: list[tuple[UnfinishedCall, str]], ended: str, output: str) -> None:
@@ -515,7 +518,8 @@ class Control:
                 line["result"] = {"stream": [], "left_out": call.streamed, "error": error}
             if output:
                 line["traceback"] = output
-            self._write(caller, call.made, json.dumps(line).encode() + b"\n")
+            if self._write(caller, call.made, json.dumps(line).encode() + b"\n") == []:
+                self._drop(caller, 1)
         self.wake_records()
 
     def record_refused(self, caller: str, request: Request, error: GateError) -> None:
@@ -533,19 +537,22 @@ class Control:
         for caller, line in self._refusals.rest():
             self._write(caller, time.monotonic(), line)
 
-    def _write(self, caller: str, made: float, line: bytes) -> None:
-        """Write the line of a call or request into the files of the follows that get it."""
+    def _write(self, caller: str, made: float, line: bytes) -> list[Follow] | None:
+        """Write the line of a call or request into the files of the follows that get it.
+
+        Returns:
+            These follows; None if the run that made the call has ended.
+        """
         follows = self._supervisor.config.follows
         followed = [follows[identifier] for identifier in followers(follows, caller)]
         found = owners(followed, made, self._unfollowed.get(caller, 0.0))
-        if found == []:
-            self._drop(caller, 1)
         for follow in found or ():
             writer = LineWriter(self._folder(follow.id))
             failed = writer.append([line])
             writer.close()
             for error in failed.values():
                 follow.lose(1, f"{type(error).__name__}: {error}")
+        return found
 
 
 def _nothing() -> None:

@@ -36,11 +36,13 @@ class Follow:
         asked: When the controller last asked for it (monotonic).
         began_at: When it began (monotonic).
         sealed_at: When its run ended; calls that were made later are not part of it.
+        complete: Whether all its calls have ended and were written, so a crash costs none of them.
     """
 
     __slots__ = (
         "asked",
         "began_at",
+        "complete",
         "id",
         "lost",
         "names",
@@ -59,6 +61,7 @@ class Follow:
         self.taken = 0
         self.asked = self.began_at = time.monotonic()
         self.sealed_at = float("inf")
+        self.complete = False
 
     def lose(self, calls: int, why: str) -> None:
         """Count calls that could not be recorded."""

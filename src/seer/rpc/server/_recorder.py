@@ -422,6 +422,7 @@ class Recorder:
             if track.lost:
                 calls, track.lost = track.lost, 0
                 self._notify({"op": "lost", "follow": name, "calls": calls, "why": track.why})
+        self._ring.settle()
         self._cells[1] = self._made_count
 
     def _line(self, call: Call, reply: Reply, ended: float, seconds: float, blobs: Blobs) -> bytes:
@@ -655,6 +656,7 @@ class Ring:
         self._folder = folder
         self._kept = shared.kept
         self._numbers: dict[str, int] = {}
+        self._uncounted: list[Caller] = []
         self._held: deque[tuple[str, bytes, list[tuple[str, int]]]] = deque()
         self._lines = 0
         self._blobs = 0
@@ -663,9 +665,15 @@ class Ring:
         remove_folder(folder)
 
     def count(self, caller: Caller) -> None:
-        """Count a call for the caller's next run, until `forget`."""
-        self._numbers[caller.name] = caller.index
-        self._kept[caller.index] += 1
+        """Count a call for the caller's next run, from `settle` until `forget`."""
+        self._uncounted.append(caller)
+
+    def settle(self) -> None:
+        """Show the supervisor what was counted, which no longer counts as unwritten."""
+        for caller in self._uncounted:
+            self._numbers[caller.name] = caller.index
+            self._kept[caller.index] += 1
+        self._uncounted.clear()
 
     def forget(self, callers: set[str]) -> None:
         """Count again from 0: a run has the calls of these callers, or knows how many it lacks."""
