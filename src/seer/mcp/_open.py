@@ -102,7 +102,7 @@ async def open_stdio_server(tools: ToolSource) -> StdioServer:
 
     The tools run on the event loop that this is called on.
     """
-    # The import starts now, so it ends before most agents have started. The thread is no daemon:
+    # The import starts now, so it ends before most agents have started. The thread is not a daemon:
     # Python ends those wherever they are, and aborts if that is in the SDK's Rust code.
     threading.Thread(target=load_server, name="seer-mcp-import", daemon=False).start()
 
