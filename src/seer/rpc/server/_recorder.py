@@ -655,7 +655,8 @@ class Ring:
     def __init__(self, folder: str, shared: Shared) -> None:
         self._folder = folder
         self._kept = shared.kept
-        self._numbers: dict[str, int] = {}
+        self._names: dict[int, str] = {}
+        """Whose calls are counted, by the number of the caller, which another one may get later."""
         self._uncounted: list[Caller] = []
         self._held: deque[tuple[str, bytes, list[tuple[str, int]]]] = deque()
         self._lines = 0
@@ -671,14 +672,17 @@ class Ring:
     def settle(self) -> None:
         """Show the supervisor what was counted, which no longer counts as unwritten."""
         for caller in self._uncounted:
-            self._numbers[caller.name] = caller.index
+            if self._names.get(caller.index) != caller.name:
+                self._names[caller.index] = caller.name
+                self._kept[caller.index] = 0.0
             self._kept[caller.index] += 1
         self._uncounted.clear()
 
     def forget(self, callers: set[str]) -> None:
         """Count again from 0: a run has the calls of these callers, or knows how many it lacks."""
-        for name in callers & self._numbers.keys():
-            self._kept[self._numbers.pop(name)] = 0.0
+        for number, name in self._names.items():
+            if name in callers:
+                self._kept[number] = 0.0
 
     def add(self, caller: str, line: bytes, blobs: list[tuple[int, memoryview]]) -> None:
         """Hold a line, and drop the oldest lines above the bounds."""
