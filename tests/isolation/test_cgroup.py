@@ -67,9 +67,9 @@ def test_killing_reaches_daemons(group: _cgroup.Cgroup) -> None:
         "import os, signal\n"
         "if os.fork() == 0:\n"
         "    os.setsid()\n"
-        "    if os.fork() == 0: print('ready', flush=True); signal.pause()\n"
+        "    if os.fork() == 0: signal.pause()\n"
         "    os._exit(0)\n"
-        "os.wait(); signal.pause()\n"
+        "os.wait(); print('ready', flush=True); signal.pause()\n"
     )
     with subprocess.Popen(
         [sys.executable, "-c", code], preexec_fn=group.join, stdout=subprocess.PIPE
