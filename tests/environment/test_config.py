@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seer.environment import ExecutionMode, ModelConfig, SandboxConfig
+from seer.environment import ExecutionMode, ModelConfig, Sandbox, SandboxConfig, ScopedSandbox
 from seer.errors import ConfigError
 from seer.providers import GPUS
 
@@ -375,3 +375,10 @@ def test_a_value_is_accepted_or_refused_clearly(field: str, value: object) -> No
         assert str(error)
     else:
         assert dataclasses.replace(config) == config or value != value
+
+
+@pytest.mark.parametrize("kind", [Sandbox, ScopedSandbox])
+def test_a_sandbox_is_made_from_a_config_and_not_from_a_mapping(kind: type[Sandbox]) -> None:
+    given: Any = {"gpu": None}
+    with pytest.raises(ConfigError, match=rf"{kind.__name__}\.config=.*: must be a SandboxConfig"):
+        kind(given)

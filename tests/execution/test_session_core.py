@@ -5,14 +5,14 @@ It implements a session without a kernel, so it needs the internal base classes.
 
 import asyncio
 from html import escape
-from pathlib import PurePath
-from typing import ClassVar
+from pathlib import Path, PurePath
+from typing import Any, ClassVar
 
 import pytest
 
 from seer._sync import background_loop, on_loop
-from seer.errors import SandboxStateError
-from seer.execution import Session, open_sessions
+from seer.errors import ConfigError, SandboxStateError
+from seer.execution import Session, create_local_session, open_sessions
 from seer.execution import _turns as turns_module
 from seer.execution._folders import PrivateFolder
 from seer.execution._machine import MachineSource, PreparedMachine
@@ -307,3 +307,17 @@ async def test_code_that_is_no_text_is_refused_before_it_runs() -> None:
         with pytest.raises(ValueError, match="lone surrogate .* at position 5"):
             await session.aexec("print\ud800")
         assert await session.aresult_ids() == []
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("name", 3), ("workspace", "w"), ("workspace_dir", 3), ("packages", "numpy")],
+)
+def test_options_of_a_wrong_type_are_refused_before_anything_is_made(
+    field: str, value: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    options: dict[str, Any] = {field: value}
+    with pytest.raises(ConfigError, match=f"^{field}={value!r}: must be "):
+        create_local_session(**options)
+    assert not list(tmp_path.iterdir())

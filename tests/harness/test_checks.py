@@ -1,13 +1,14 @@
 """A missing requirement is reported at once, with the remedy."""
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from mcp.server import MCPServer
 
 from seer.errors import ConfigError, MissingExtraError, SecretMissingError
-from seer.harness import Scripted, Step, agent_names, run_agent
+from seer.harness import Call, Expect, Scripted, Step, agent_names, run_agent
 
 
 @pytest.fixture(autouse=True)
@@ -132,3 +133,54 @@ def test_what_a_script_has_none_of_is_refused(calculator: MCPServer) -> None:
         run_agent("x", {"c": calculator}, provider=agent, builtin_tools=["WebSearch"])
     with pytest.raises(ConfigError, match="there are no steps"):
         run_agent("x", {"c": calculator}, provider="scripted")
+
+
+# Annotated as Any, because the type checker would refuse these values too.
+WRONG: Any = {"turns": 3}
+A_TEXT: Any = "steps.toml"
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda: Call(WRONG), r"Call\.tool={'turns': 3}: must be a tool's name"),
+        (lambda: Call("python", A_TEXT), r"Call\.arguments='steps.toml': must be a mapping"),
+        (lambda: Call("python", save="my-info"), r"Call\.save='my-info': must be a name"),
+        (lambda: Call("python", expect=WRONG), r"Call\.expect={'turns': 3}: must be an Expect"),
+        (lambda: Expect(contains=WRONG), r"Expect\.contains={'turns': 3}: must be a text"),
+        (lambda: Expect(matches="("), r"Expect\.matches='\(': must be a regular expression"),
+        (lambda: Step(), "a step needs text or calls"),
+        (lambda: Step(thinking="hm"), "a step needs text or calls"),
+        (lambda: Step(text=WRONG), r"Step\.text={'turns': 3}: must be a text"),
+        (lambda: Step(calls=[WRONG]), r"Step\.calls\[0\]={'turns': 3}: must be one of Call"),
+        (lambda: Step(text="a", usage=WRONG), r"Step\.usage=\['turns'\]: unknown keys"),
+        (lambda: Step(text="a", usage={"input_tokens": -1}), "input_tokens=-1: must be a number"),
+        (lambda: Scripted(A_TEXT), r"from_argument\('steps.toml'\)"),
+    ],
+)
+def test_a_step_of_a_wrong_type_is_refused_when_it_is_made(
+    make: Callable[[], object], reason: str
+) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        make()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("provider", "limits", "price", "session", "prompt", "task", "user_message", "model"),
+        *("builtin_tools",),
+    ],
+)
+def test_an_argument_of_a_wrong_type_is_refused_by_its_name(
+    calculator: MCPServer, name: str
+) -> None:
+    given: dict[str, Any] = {"provider": Scripted([Step(text="x")]), "task": "x", name: WRONG}
+    with pytest.raises(ConfigError, match=rf"{name}={{'turns': 3}}: must be"):
+        run_agent(mcp_config={"c": calculator}, **given)
+
+
+def test_the_name_of_a_session_is_not_a_session() -> None:
+    session: Any = "s"
+    with pytest.raises(ConfigError, match="session='s': must be a session, not its name"):
+        run_agent("x", provider=Scripted([Step(text="x")]), session=session)

@@ -47,6 +47,7 @@ ORDER = [
     "_name_conflict",
     "_files",
     "_statistics",
+    "_checks",
     "errors",
 ]
 

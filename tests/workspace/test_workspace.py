@@ -5,6 +5,7 @@ It calls the installer itself, with a machine in memory.
 
 import errno
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -60,6 +61,26 @@ def test_lists_given_are_copied_and_the_workspace_is_frozen() -> None:
     assert workspace.libraries == (A,)
     with pytest.raises(AttributeError):
         workspace.libraries = ()  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("libraries", ["a"]),
+        ("libraries", A),
+        ("local_files", "file"),
+        ("skills", ["a"]),
+        ("skill_dirs", "folder"),
+        ("skill_dirs", [3]),
+        ("local_dirs", [3]),
+        ("local_files", [None]),
+        ("custom_init_code", b"1"),
+    ],
+)
+def test_a_value_of_a_wrong_type_is_refused_by_its_field(field: str, value: object) -> None:
+    given: dict[str, Any] = {field: value}
+    with pytest.raises(ConfigError, match=rf"^Workspace\.{field}.*: must be "):
+        Workspace(**given)
 
 
 def test_names_used_twice_are_refused() -> None:

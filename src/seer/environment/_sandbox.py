@@ -17,6 +17,7 @@ from functools import partial
 from html import escape
 from typing import ClassVar, Protocol, Self, cast
 
+from seer._checks import check_type
 from seer._ending import Ending, EndStep, run_all
 from seer._sync import from_any_loop, on_loop, run_sync
 from seer._wiring import open_notebook
@@ -70,7 +71,13 @@ class Sandbox:
     _default_network: ClassVar[Network] = "full"
 
     def __init__(self, config: SandboxConfig | None = None) -> None:
-        """Describe the sandbox; nothing starts before `start`."""
+        """Describe the sandbox; nothing starts before `start`.
+
+        Raises:
+            ConfigError: The configuration is not a `SandboxConfig`.
+        """
+        wanted = "a SandboxConfig, such as SandboxConfig(gpu=None)"
+        check_type(f"{type(self).__name__}.config", config, SandboxConfig, wanted, none=True)
         self.config = config if config is not None else SandboxConfig()
         self._started: Started | None = None
         self._starting: asyncio.Task[None] | None = None

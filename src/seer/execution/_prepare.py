@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from seer._checks import check_type, items_of
 from seer.errors import ConfigError
 from seer.execution._folders import PrivateFolder
 from seer.execution._machine import (
@@ -51,6 +52,9 @@ async def prepare_session(
         ConfigError: The name or the folder cannot be used, or options of a local jail were given
             with a sandbox.
     """
+    check_type("workspace", workspace, Workspace, "a Workspace", none=True)
+    check_type("workspace_dir", jail.workspace_dir, (str, os.PathLike), "a path", none=True)
+    items_of("packages", jail.packages, str, "packages")
     workspace = workspace if workspace is not None else Workspace()
     name = _check_name(name, kind)
     if sandbox is not None and jail != JailOptions():
@@ -84,6 +88,7 @@ def slug(name: str) -> str:
 def _check_name(name: str | None, kind: str) -> str:
     if name is None:
         return f"{kind}-{secrets.token_hex(3)}"
+    check_type("name", name, str, "a text")
     if not name.strip() or len(name) > 80 or not name.isprintable():
         raise ConfigError("name", name, "a session's name has 1 to 80 printable characters")
     return name

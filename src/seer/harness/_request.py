@@ -177,6 +177,8 @@ def choose_session(
     Raises:
         ConfigError: Several sessions are open and none was named, or `tools=False` came with tools.
     """
+    if session is not None and not hasattr(session, "open_mcp_config"):
+        raise ConfigError("session", session, "must be a session, not its name")
     if not tools:
         if session is not None or given:
             raise ConfigError("tools", tools, "leave out session=, mcp_config= and mcp_servers=")

@@ -27,6 +27,7 @@ from typing import Any
 
 import anyio
 
+from seer._checks import check_type, items_of
 from seer._redact import Redactor
 from seer._sync import background_loop, resources_named
 from seer.console._output import is_watched
@@ -573,6 +574,14 @@ def run_agent(
         ToolServerError: A tool server cannot be started. Iterating can raise it too.
         HostResourceError: This host has no descriptors or no space left. Only iterating raises it.
     """
+    check_type("provider", provider, (str, Agent), "a provider's name or an Agent")
+    check_type("limits", limits, Limits, "Limits, such as Limits(turns=3)", none=True)
+    check_type("price", price, Price, "a Price, such as Price(input=3, output=15)", none=True)
+    items_of("builtin_tools", builtin_tools, str, "names")
+    check_type("mcp_config", mcp_config, Mapping, "a mapping from names to servers", none=True)
+    texts = {"prompt": prompt, "task": task, "user_message": user_message, "model": model}
+    for field, text in texts.items():
+        check_type(field, text, str, "a text", none=True)
     chosen = choose_agent(provider, substitute=substitute)
     given = given_servers(mcp_config, mcp_servers)
     session = choose_session(session, given, tools=tools)

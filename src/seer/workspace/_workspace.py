@@ -6,7 +6,9 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from seer._checks import check_type, items_of
 from seer.errors import ConfigError
 from seer.workspace._docs import parse_module
 from seer.workspace._library import Library
@@ -43,11 +45,17 @@ class Workspace:
         def freeze(name: str, value: object) -> None:
             object.__setattr__(self, name, value)
 
-        freeze("libraries", tuple(self.libraries))
-        freeze("skill_dirs", tuple(self.skill_dirs))
+        def freeze_items(name: str, kind: type[Any] | tuple[type[Any], ...], wanted: str) -> None:
+            freeze(name, items_of(f"Workspace.{name}", getattr(self, name), kind, wanted))
+
+        code = self.custom_init_code
+        check_type("Workspace.custom_init_code", code, str, "Python code as a string", none=True)
+        freeze_items("libraries", Library, "Library objects")
+        freeze_items("skills", Skill, "Skill objects")
+        freeze_items("skill_dirs", (str, os.PathLike), "paths")
+        freeze_items("local_dirs", (str, os.PathLike, tuple), "paths")
+        freeze_items("local_files", (str, os.PathLike, tuple), "paths")
         freeze("skills", (*self.skills, *self._skills_of_dirs()))
-        freeze("local_dirs", tuple(self.local_dirs))
-        freeze("local_files", tuple(self.local_files))
         _check_unique("Workspace.libraries", [library.name for library in self.libraries])
         _check_unique("Workspace.skills", [skill.name for skill in self.skills])
         self.library_files()

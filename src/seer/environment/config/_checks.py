@@ -6,19 +6,21 @@ Checks of several fields (names that collide, options that need each other) are 
 import keyword
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NoReturn, TypeVar, cast
+from collections.abc import Iterator, Mapping
+from typing import TypeVar
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from seer._checks import items_of as items_of
+from seer._checks import members_of as members_of
+from seer._checks import wrong_type as wrong_type
 from seer._name_conflict import OTHER
 from seer.errors import ConfigError
 from seer.isolation.network._network import host_pattern
 from seer.providers import GPUS
 from seer.providers._gpus import suggest_gpu
 
-T = TypeVar("T")
 V = TypeVar("V")
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -68,11 +70,6 @@ class FrozenMapping(Mapping[str, V]):
         return repr(self._items)
 
 
-def wrong_type(field: str, value: object, wanted: str) -> NoReturn:
-    """Refuse `value` for its type."""
-    raise ConfigError(field, value, f"must be {wanted}, not {type(value).__name__}")
-
-
 def text(field: str, value: object) -> str:
     """A non-empty string without a NUL."""
     if not isinstance(value, str):
@@ -87,23 +84,6 @@ def flag(field: str, value: object) -> bool:
     if not isinstance(value, bool):
         wrong_type(field, value, "True or False")
     return value
-
-
-def items_of(field: str, value: object, kind: type[T], wanted: str) -> tuple[T, ...]:
-    """A list or tuple whose members are all of `kind`, as a tuple."""
-    result: list[T] = []
-    for index, member in enumerate(members_of(field, value, wanted)):
-        if not isinstance(member, kind):
-            wrong_type(f"{field}[{index}]", member, f"one of {wanted}")
-        result.append(member)
-    return tuple(result)
-
-
-def members_of(field: str, value: object, wanted: str) -> tuple[object, ...]:
-    """The members of a list or tuple. A string is refused."""
-    if not isinstance(value, (list, tuple)):
-        wrong_type(field, value, f"a list of {wanted}")
-    return tuple(cast("Sequence[object]", value))
 
 
 def positive(field: str, value: object, *, unit: str) -> float:

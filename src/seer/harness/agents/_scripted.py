@@ -23,6 +23,7 @@ walks its structured form; an argument that is nothing but such a reference keep
 Braces that are not a reference to a saved result stay as they are.
 """
 
+import os
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -30,6 +31,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self, cast
 
+from seer._checks import check_type, items_of
 from seer.errors import ConfigError, ScriptError
 from seer.events import Text, Thinking, Usage
 from seer.harness._agent import Agent, AgentRequest
@@ -55,6 +57,9 @@ class Expect:
     error: bool | Literal["any"] = False
     """Whether the tool must fail; `any` accepts both."""
 
+    def __post_init__(self) -> None:
+        _check_expect(self.contains, self.matches, self.error, "Expect")
+
 
 @dataclass(frozen=True)
 class Call:
@@ -67,6 +72,13 @@ class Call:
     expect: Expect | Callable[[ToolOutcome], object] | None = None
     """A function may look at the result itself: it raises, or returns False, to fail the step."""
 
+    def __post_init__(self) -> None:
+        check_type("Call.tool", self.tool, str, "a tool's name")
+        check_type("Call.arguments", self.arguments, Mapping, 'a mapping, such as {"code": "1"}')
+        _check_save(self.save, "Call.save")
+        if self.expect is not None and not callable(self.expect):
+            check_type("Call.expect", self.expect, Expect, "an Expect or a function")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
@@ -77,6 +89,14 @@ class Step:
     calls: Sequence[Call] = ()
     usage: Mapping[str, int] = field(default_factory=dict[str, int])
     """Token counts to report for this turn, to try limits without a model."""
+
+    def __post_init__(self) -> None:
+        check_type("Step.text", self.text, str, "a text", none=True)
+        check_type("Step.thinking", self.thinking, str, "a text", none=True)
+        items_of("Step.calls", self.calls, Call, "Call objects")
+        if not self.calls and self.text is None:
+            raise ConfigError("Step", self, "a step needs text or calls")
+        _check_usage(self.usage, "Step.usage")
 
 
 class Scripted(Agent):
@@ -90,6 +110,10 @@ class Scripted(Agent):
         Raises:
             ConfigError: A step is malformed.
         """
+        if isinstance(steps, (str, os.PathLike)):
+            reason = f"must be a list of steps; a file is loaded with from_argument({str(steps)!r})"
+            raise ConfigError("Scripted.steps", steps, reason)
+        check_type("Scripted.steps", steps, Sequence, "a list of steps")
         self.steps = tuple(
             step if isinstance(step, Step) else _step(step, f"steps[{number}]")
             for number, step in enumerate(steps)
@@ -245,10 +269,7 @@ def _step(given: object, where: str) -> Step:
     )
     if not calls and data.get("text") is None:
         raise ConfigError(where, dict(data), "a step needs text or calls")
-    usage = _table(data.get("usage", {}), f"{where}.usage", _USAGE)
-    for name, count in usage.items():
-        if type(count) not in (int, float) or not count >= 0:
-            raise ConfigError(f"{where}.usage.{name}", count, "must be a number, 0 or more")
+    usage = _check_usage(data.get("usage", {}), f"{where}.usage")
     return Step(
         text=_text(data, "text", where),
         thinking=_text(data, "thinking", where),
@@ -264,8 +285,7 @@ def _call(given: object, where: str) -> Call:
     if not isinstance(data.get("tool"), str):
         raise ConfigError(where, dict(data), 'a call needs tool = "name"')
     save, expect = data.get("save"), data.get("expect")
-    if save is not None and not (isinstance(save, str) and _NAME.fullmatch(save)):
-        raise ConfigError(f"{where}.save", save, "must be a name of letters, digits and _")
+    _check_save(save, f"{where}.save")
     if expect is not None and not isinstance(expect, Expect) and not callable(expect):
         expect = _expect(expect, f"{where}.expect")
     return Call(
@@ -279,6 +299,17 @@ def _call(given: object, where: str) -> Call:
 def _expect(given: object, where: str) -> Expect:
     data = _table(given, where, _EXPECT)
     contains, matches = data.get("contains", ()), data.get("matches")
+    fails = data.get("error", False)
+    _check_expect(contains, matches, fails, where)
+    return Expect(
+        contains=contains if isinstance(contains, str) else tuple(contains),
+        equals=data.get("equals"),
+        matches=matches,
+        error=fails,
+    )
+
+
+def _check_expect(contains: object, matches: Any, fails: object, where: str) -> None:
     parts = (contains,) if isinstance(contains, str) else contains
     if not isinstance(parts, (list, tuple)) or not all(
         isinstance(part, str) for part in cast("Sequence[object]", parts)
@@ -289,15 +320,21 @@ def _expect(given: object, where: str) -> Expect:
     except (re.error, TypeError) as error:
         reason = f"must be a regular expression: {error}"
         raise ConfigError(f"{where}.matches", matches, reason) from None
-    fails = data.get("error", False)
     if fails not in (True, False, "any"):
         raise ConfigError(f"{where}.error", fails, 'must be true, false or "any"')
-    return Expect(
-        contains=tuple(cast("Sequence[str]", parts)),
-        equals=data.get("equals"),
-        matches=matches,
-        error=fails,
-    )
+
+
+def _check_save(save: object, where: str) -> None:
+    if save is not None and not (isinstance(save, str) and _NAME.fullmatch(save)):
+        raise ConfigError(where, save, "must be a name of letters, digits and _")
+
+
+def _check_usage(given: object, where: str) -> Mapping[str, Any]:
+    usage = _table(given, where, _USAGE)
+    for name, count in usage.items():
+        if type(count) not in (int, float) or not count >= 0:
+            raise ConfigError(f"{where}.{name}", count, "must be a number, 0 or more")
+    return usage
 
 
 def _text(data: Mapping[str, Any], key: str, where: str) -> str | None:
