@@ -28,6 +28,9 @@ class _Context:
     def begin_turn(self) -> None:
         self.seen.append("turn")
 
+    def fail(self, kind: str, message: str, *, raw: object, retry_in: float) -> None:
+        self.seen.append(f"{kind}: {message}; again in {retry_in} s")
+
     def emit(self, event: object) -> None:
         self.seen.append(type(event).__name__)
 
@@ -90,3 +93,12 @@ async def test_what_an_answer_used_is_counted_before_its_tool_runs() -> None:
     await talk.take(_streamed({"type": "message_delta", "usage": {"output_tokens": 5}}))
     await asked
     assert context.seen == ["turn", "ToolCall", "Usage", "AnswerFinished", "tool runs"]
+
+
+async def test_the_last_of_the_retries_is_not_called_the_last_attempt() -> None:
+    context = _Context()
+    talk = Conversation(cast("AgentRequest", None), cast("AgentContext", context))
+    data = {"attempt": 4, "max_retries": 4, "error_status": 529, "retry_delay_ms": 4300}
+    await talk.take(type("SystemMessage", (), {"subtype": "api_retry", "data": data})())
+    (told,) = context.seen
+    assert "(attempt 4 of 5); again in 4.3 s" in told

@@ -423,7 +423,8 @@ class Conversation:
         kind = _STATUS.get(status, "connection") if isinstance(status, int) else "connection"
         what = f"the vendor answered {status}" if status else "the vendor could not be reached"
         wait = float(data.get("retry_delay_ms") or 0) / 1000
-        attempt = f"attempt {data.get('attempt')} of {data.get('max_retries')}"
+        # The first attempt is none of the retries.
+        attempt = f"attempt {data.get('attempt')} of {int(data.get('max_retries') or 0) + 1}"
         if kind == "authentication":
             # The CLI would retry a wrong key again and again.
             self.context.fail(kind, f"{what}{_advice(kind)}", raw=message)
