@@ -1,12 +1,13 @@
 """Libraries: their sources, what they refuse, and the docs from their code."""
 
 import ast
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from seer.errors import ConfigError
-from seer.workspace import Library
+from seer.workspace import Library, Skill, Workspace
 
 HELPERS = '''
 """Small helpers."""
@@ -158,13 +159,36 @@ def test_a_library_without_its_own_module_is_refused() -> None:
         Library(name="a", files={"b.py": b""})
 
 
+def _of_skills(path: Path) -> Workspace:
+    return Workspace(skill_dirs=[path])
+
+
+LOADS: tuple[Callable[[Path], object], ...] = (
+    Library.from_file,
+    Library.from_directory,
+    Library.from_skill_dir,
+    Skill.from_dir,
+    _of_skills,
+)
+
+
+@pytest.mark.parametrize("load", LOADS)
+def test_a_source_that_does_not_exist_is_said_not_to(
+    load: Callable[[Path], object], tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=r"none\.py': does not exist"):
+        load(tmp_path / "none.py")
+
+
 def test_missing_sources_are_named(tmp_path: Path) -> None:
+    text = tmp_path / "notes.txt"
+    text.write_text("")
     with pytest.raises(ConfigError, match="is not a .py file"):
-        Library.from_file(tmp_path / "none.py")
+        Library.from_file(text)
     with pytest.raises(ConfigError, match="from_directory"):
         Library.from_file(tmp_path)
     with pytest.raises(ConfigError, match="is not a folder"):
-        Library.from_directory(tmp_path / "none")
+        Library.from_directory(text)
     with pytest.raises(ConfigError, match="has no .py file"):
         Library.from_directory(tmp_path)
     with pytest.raises(ConfigError, match="has no SKILL.md"):

@@ -18,7 +18,7 @@ from seer.isolation import read_bytes
 from seer.workspace._docs import document_library, parse_module
 from seer.workspace._frontmatter import split_frontmatter
 from seer.workspace._gate import Gate
-from seer.workspace._names import check_files, check_module_name, skill_name_of
+from seer.workspace._names import check_exists, check_files, check_module_name, skill_name_of
 
 MAX_FILES = 2000
 MAX_BYTES = 64 * 1024 * 1024
@@ -83,6 +83,7 @@ class Library:
             ConfigError: The file is missing or does not parse, or the name cannot be imported.
         """
         source = Path(path)
+        check_exists("Library.from_file", source)
         if source.suffix != ".py" or not source.is_file():
             hint = (
                 "is a folder; use Library.from_directory"
@@ -103,6 +104,7 @@ class Library:
             ConfigError: The folder has no Python file or is too large, or a file does not parse.
         """
         root = Path(path)
+        check_exists("Library.from_directory", root)
         if not root.is_dir():
             raise ConfigError("Library.from_directory", str(path), "is not a folder")
         files = read_folder("Library.from_directory", root)
@@ -122,6 +124,7 @@ class Library:
             ConfigError: The folder has no `SKILL.md` or no Python file, or a file does not parse.
         """
         root = Path(path)
+        check_exists("Library.from_skill_dir", root)
         if not (root / "SKILL.md").is_file():
             raise ConfigError("Library.from_skill_dir", str(path), "has no SKILL.md")
         files = read_folder("Library.from_skill_dir", root)

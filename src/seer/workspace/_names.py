@@ -4,7 +4,7 @@ import keyword
 import re
 import sys
 from collections.abc import Mapping
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from seer.errors import ConfigError
 
@@ -66,6 +66,12 @@ def check_files(field: str, files: Mapping[str, str | bytes]) -> dict[str, bytes
         check_relative(field, path)
         checked[path] = content.encode() if isinstance(content, str) else bytes(content)
     return checked
+
+
+def check_exists(field: str, path: Path) -> None:
+    """Raise `ConfigError` if there is no file or folder at `path`."""
+    if not path.exists():
+        raise ConfigError(field, str(path), "does not exist")
 
 
 def check_relative(field: str, path: str) -> None:

@@ -15,7 +15,7 @@ from seer.errors import ConfigError
 from seer.workspace._docs import document_module, first_sentence, parse_module
 from seer.workspace._frontmatter import split_frontmatter, with_frontmatter
 from seer.workspace._library import read_folder
-from seer.workspace._names import check_files, check_skill_name, skill_name_of
+from seer.workspace._names import check_exists, check_files, check_skill_name, skill_name_of
 
 MAX_DESCRIPTION = 1024
 """The largest number of characters that the Agent Skills format allows."""
@@ -68,6 +68,7 @@ class Skill:
             ConfigError: The folder has no `SKILL.md`, or its front matter is missing or invalid.
         """
         root = Path(path)
+        check_exists("Skill.from_dir", root)
         if not (root / "SKILL.md").is_file():
             raise ConfigError("Skill.from_dir", str(path), "has no SKILL.md")
         return cls._from_files("Skill.from_dir", str(path), read_folder("Skill.from_dir", root))

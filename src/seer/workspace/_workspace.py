@@ -12,7 +12,7 @@ from seer._checks import check_type, items_of
 from seer.errors import ConfigError
 from seer.workspace._docs import parse_module
 from seer.workspace._library import Library
-from seer.workspace._names import check_relative
+from seer.workspace._names import check_exists, check_relative
 from seer.workspace._skill import Skill
 
 LocalPath = str | os.PathLike[str] | tuple[str | os.PathLike[str], str]
@@ -61,8 +61,7 @@ class Workspace:
         self.library_files()
         for source, target in self.local_sources():
             check_relative("Workspace.local_files", target)
-            if not source.exists():
-                raise ConfigError("Workspace.local_files", str(source), "does not exist")
+            check_exists("Workspace.local_files", source)
         for entry in self.local_dirs:
             if not _split(entry)[0].is_dir():
                 raise ConfigError("Workspace.local_dirs", str(_split(entry)[0]), "is not a folder")
@@ -115,6 +114,7 @@ class Workspace:
     def _skills_of_dirs(self) -> Iterator[Skill]:
         for entry in self.skill_dirs:
             root = Path(entry)
+            check_exists("Workspace.skill_dirs", root)
             if (root / "SKILL.md").is_file():
                 yield Skill.from_dir(root)
                 continue
