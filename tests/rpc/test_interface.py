@@ -336,7 +336,7 @@ def test_batched_functions_are_described_as_one_call(load_text: Load) -> None:
         ("@expose(batch=True)\ndef f() -> int: ...\n", 1, r"expose\(batch=True\)"),
         ("@expose(cost='a')\ndef f() -> int: ...\n", 1, r"expose\(cost='a'\)"),
         ("@expose(stateful=1)\ndef f() -> int: ...\n", 1, r"expose\(stateful=1\)"),
-        ("@expose(retries=1)\ndef f() -> int: ...\n", 1, "unexpected keyword argument 'retries'"),
+        ("@expose(retries=1)\ndef f() -> int: ...\n", 1, "no such option"),
         ("@expose\ndef _f() -> int: ...\n", 1, "its name says that it is private"),
         ("@expose\ndef budget() -> int: ...\n", 1, "'budget' is taken in the library"),
         ("@expose\ndef list() -> int: ...\n", 1, "'list' is taken in the library"),
@@ -602,6 +602,13 @@ def test_outside_an_interface_expose_only_marks() -> None:
 
     assert f(3) == g(3) == 3
     assert getattr(g, _expose.MARK).timeout == 3
+
+
+def test_an_unknown_option_is_named_with_the_nearest_one() -> None:
+    wrong: Any = {"max_call": 3}
+    told = r"^expose\(max_call=3\): no such option; did you mean max_calls\? .* timeout, max_calls,"
+    with pytest.raises(TypeError, match=told):
+        seer.rpc.expose(**wrong)
 
 
 def test_outside_an_interface_models_come_from_the_environment(

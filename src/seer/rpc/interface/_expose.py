@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from difflib import get_close_matches
 from typing import Any, TypeVar, overload
 
 from seer.errors import ModelError, ServeError
@@ -164,8 +165,10 @@ def expose(function: Any = None, /, **options: Any) -> Any:
 
     Raises:
         ServeError: What is marked is not a function of the module.
+        TypeError: There is no such option.
         ValueError: An option has an invalid value.
     """
+    _check_names(options)
     # A helper module may mark functions too, but only those that the file itself marks are exposed.
     context = _caller(1)
     chosen = Options(**options)
@@ -178,6 +181,18 @@ def expose(function: Any = None, /, **options: Any) -> Any:
         return function
 
     return mark if function is None else mark(function)
+
+
+def _check_names(options: Mapping[str, Any]) -> None:
+    known = [one.name for one in fields(Options)]
+    for name in options:
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            hint = f"; did you mean {near[0]}?" if near else "."
+            raise TypeError(
+                f"expose({name}={options[name]!r}): no such option{hint} "
+                f"The options are {', '.join(known)}"
+            )
 
 
 def unwrap(function: Any) -> Any:
