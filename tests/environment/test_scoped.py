@@ -104,6 +104,16 @@ def test_library_calls_keep_module_state(scoped: ScopedSandbox, interface: Path)
     assert [tools.count("a"), tools.count("a", by=5)] == [1, 6]
 
 
+def test_a_function_that_does_not_exist_is_refused_in_the_librarys_name(
+    scoped: ScopedSandbox, interface: Path
+) -> None:
+    tools = served(scoped, interface, "counters")
+    told = "^library 'counters' has no function 'cuont'; it has: .*count, .*fail"
+    with pytest.raises(AttributeError, match=told):
+        tools.cuont("a")
+    assert not hasattr(tools, "__path__")
+
+
 def test_two_callers_share_the_module_but_not_their_budget(
     scoped: ScopedSandbox, interface: Path
 ) -> None:

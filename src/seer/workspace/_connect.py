@@ -7,7 +7,7 @@ import sys
 import threading
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Never
 
 from seer._sync import run_sync
 from seer.errors import ConfigError, SandboxLostError
@@ -61,6 +61,15 @@ def connect_library(library: Library) -> ModuleType:
     def connect(_name: str) -> client.Gate:
         return gate
 
+    def refuse(attribute: str) -> Never:
+        known = ", ".join(vars(module).get("__all__", ()))
+        raise AttributeError(
+            f"library {library.name!r} has no function {attribute!r}; it has: {known}",
+            name=attribute,
+            obj=module,
+        )
+
+    vars(module)["__getattr__"] = refuse
     stand_in = ModuleType(_CLIENT)
     vars(stand_in).update(connect=connect, Handle=client.Handle)
     aliases = {
