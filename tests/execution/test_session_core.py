@@ -4,6 +4,8 @@ It implements a session without a kernel, so it needs the internal base classes.
 """
 
 import asyncio
+import errno
+import os
 from html import escape
 from pathlib import Path, PurePath
 from typing import Any, ClassVar
@@ -321,3 +323,25 @@ def test_options_of_a_wrong_type_are_refused_before_anything_is_made(
     with pytest.raises(ConfigError, match=f"^{field}={value!r}: must be "):
         create_local_session(**options)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES])
+def test_a_folder_that_cannot_be_created_is_named_with_the_remedy(
+    code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = Path.mkdir
+
+    # Root may write to any folder, so a real one would not do.
+    def refuse(self: Path, *arguments: Any, **options: Any) -> None:
+        if self.is_relative_to(tmp_path):
+            raise OSError(code, os.strerror(code), str(self))
+        make(self, *arguments, **options)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(ConfigError, match="run the program in another folder") as caught:
+        create_local_session(name="x")
+    assert str(caught.value.value).startswith(f"{tmp_path}/workspace/x-")
+    with pytest.raises(ConfigError, match="choose another workspace_dir$") as caught:
+        create_local_session(workspace_dir="mine")
+    assert caught.value.value == f"{tmp_path}/mine"

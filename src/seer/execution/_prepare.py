@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import stat
@@ -110,7 +111,14 @@ def _make_folder(workspace_dir: str | os.PathLike[str] | None, name: str) -> Pat
             str(folder),
             "an agent would own your home folder; choose another folder",
         )
-    real.mkdir(parents=True, exist_ok=True)
+    try:
+        real.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        if error.errno not in (errno.EROFS, errno.EACCES, errno.EPERM):
+            raise
+        elsewhere = " or run the program in another folder" if workspace_dir is None else ""
+        reason = f"cannot be created ({error.strerror}); choose another workspace_dir{elsewhere}"
+        raise ConfigError("workspace_dir", str(folder), reason) from error
     return real
 
 
