@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 
@@ -41,6 +42,18 @@ def test_it_works_from_plain_blocking_code(tmp_path: Path) -> None:
         assert session.exec("6 * 7").value == "42"
         assert session.workspace_dir == tmp_path / "work"
         assert session.name == "plain"
+
+
+def test_the_wait_for_packages_is_shown_when_they_are_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("seer.execution._machine.PACKAGES", ("ipykernel",))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("SEER_PROGRESS", "plain")
+    with create_local_session(workspace_dir=tmp_path / "work", name="first"):
+        assert re.fullmatch(r"session first: packages took [\d.]+ s\n", capsys.readouterr().err)
+    with create_local_session(workspace_dir=tmp_path / "work", name="second"):
+        assert capsys.readouterr().err == ""
 
 
 async def test_a_plot_arrives_as_an_image(session: LocalSession) -> None:

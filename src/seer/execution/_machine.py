@@ -11,11 +11,14 @@ import logging
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, Literal, Protocol
 
 from seer._files import write_files
+from seer.console import progress
+from seer.console._progress import Phase
 from seer.environment import ModelHandle
 from seer.environment.models._provenance import package_versions
 from seer.environment.packages._packages import build_environment
@@ -203,7 +206,7 @@ class LocalMachineSource(MachineSource):
         libraries = self._workspace.library_files()
         (code / "lib").mkdir(exist_ok=True)
         write_files(code, {**files, **{f"lib/{name}": it for name, it in libraries.items()}})
-        environment = await build_environment(self._packages)
+        environment = await self._build_environment()
         self._versions = package_versions(environment, self._packages)
         spec = MachineSpec(
             label=write_label("session"),
@@ -238,6 +241,20 @@ class LocalMachineSource(MachineSource):
         return PreparedMachine(
             machine=machine, inside=f"{seen}/inside", libraries=f"{seen}/lib", env={}
         )
+
+    async def _build_environment(self) -> Path:
+        """The environment with the packages. Its phase is shown if it has to be built."""
+        with ExitStack() as shown:
+            phase: Phase | None = None
+
+            def say(detail: str) -> None:
+                nonlocal phase
+                if phase is None:
+                    display = shown.enter_context(progress(f"session {self._name}"))
+                    phase = shown.enter_context(display.phase("packages"))
+                phase.say(detail)
+
+            return await build_environment(self._packages, on_progress=say)
 
     async def _check_gates(self, refused: ProviderError) -> None:
         """Raise an error that explains the failed start, if the interface of a library has ended.
