@@ -14,7 +14,7 @@ import pytest
 
 from seer._sync import background_loop, on_loop
 from seer.errors import ConfigError, SandboxStateError
-from seer.execution import Session, create_local_session, open_sessions
+from seer.execution import Session, create_local_session, create_notebook_session, open_sessions
 from seer.execution import _turns as turns_module
 from seer.execution._folders import PrivateFolder
 from seer.execution._machine import MachineSource, PreparedMachine
@@ -327,7 +327,10 @@ def test_options_of_a_wrong_type_are_refused_before_anything_is_made(
 
 @pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES])
 def test_a_folder_that_cannot_be_created_is_named_with_the_remedy(
-    code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    code: int,
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     make = Path.mkdir
 
@@ -345,3 +348,6 @@ def test_a_folder_that_cannot_be_created_is_named_with_the_remedy(
     with pytest.raises(ConfigError, match="choose another workspace_dir$") as caught:
         create_local_session(workspace_dir="mine")
     assert caught.value.value == f"{tmp_path}/mine"
+    elsewhere = tmp_path_factory.mktemp("work")
+    with pytest.raises(ConfigError, match="^notebook_dir=.*run the program in another folder"):
+        create_notebook_session(workspace_dir=elsewhere)

@@ -86,6 +86,22 @@ def slug(name: str) -> str:
     return plain.strip("-") or "session"
 
 
+def create_folder(option: str, folder: Path, *, is_default: bool) -> None:
+    """Create the folder that `option` names, unless it exists.
+
+    Raises:
+        ConfigError: This user may not create it, or its file system is read-only.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        if error.errno not in (errno.EROFS, errno.EACCES, errno.EPERM):
+            raise
+        elsewhere = " or run the program in another folder" if is_default else ""
+        reason = f"cannot be created ({error.strerror}); choose another {option}{elsewhere}"
+        raise ConfigError(option, str(folder.absolute()), reason) from error
+
+
 def _check_name(name: str | None, kind: str) -> str:
     if name is None:
         return f"{kind}-{secrets.token_hex(3)}"
@@ -111,14 +127,7 @@ def _make_folder(workspace_dir: str | os.PathLike[str] | None, name: str) -> Pat
             str(folder),
             "an agent would own your home folder; choose another folder",
         )
-    try:
-        real.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        if error.errno not in (errno.EROFS, errno.EACCES, errno.EPERM):
-            raise
-        elsewhere = " or run the program in another folder" if workspace_dir is None else ""
-        reason = f"cannot be created ({error.strerror}); choose another workspace_dir{elsewhere}"
-        raise ConfigError("workspace_dir", str(folder), reason) from error
+    create_folder("workspace_dir", real, is_default=workspace_dir is None)
     return real
 
 

@@ -13,12 +13,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
+from seer._checks import check_type
 from seer._sync import from_any_loop, on_loop, run_sync
 from seer.environment import ModelHandle
 from seer.errors import ConfigError, SandboxLostError
 from seer.execution._capture import OnOutput
 from seer.execution._machine import MEMORY, Isolation, JailOptions, SandboxLike
-from seer.execution._prepare import SessionParts, prepare_session, slug
+from seer.execution._prepare import SessionParts, create_folder, prepare_session, slug
 from seer.execution._result import ExecutionResult, Status
 from seer.execution._session import SessionKind
 from seer.execution._sockets import connect_in_machine
@@ -371,6 +372,7 @@ async def _create(
     notebook_dir: str | os.PathLike[str] | None,
     jail: JailOptions,
 ) -> NotebookSession:
+    check_type("notebook_dir", notebook_dir, (str, os.PathLike), "a path", none=True)
     async with prepare_session("notebook", sandbox, workspace, name=name, jail=jail) as parts:
         if notebook_dir is None:
             folder = Path("outputs") / f"{slug(parts.name)}-{secrets.token_hex(3)}"
@@ -383,6 +385,7 @@ async def _create(
                 "notebook_dir", str(folder), f"is inside the agent's workspace {agent_dir}"
             )
         path = folder.absolute() / f"{slug(parts.name)}.ipynb"
+        create_folder("notebook_dir", path.parent, is_default=notebook_dir is None)
         session = NotebookSession(parts, path, sandbox)
         await session.begin()
     return session
@@ -412,7 +415,6 @@ class NotebookStore:
     """Applies the agent's edits in the same place as the person's, so that none are lost."""
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
         self.file = NotebookFile(path)
         self.server: JupyterServer | None = None
         """Set while a Jupyter server shows the notebook; it then keeps the file up to date."""
