@@ -130,6 +130,7 @@ def test_a_skill_folder_with_code_becomes_a_documented_library(tmp_path: Path) -
         ("class", "keyword"),
         ("json", "standard library"),
         ("ipykernel", "kernel"),
+        ("numpy", "every local session"),
         ("", "identifier"),
         ("a.b", "identifier"),
     ],

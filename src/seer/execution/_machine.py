@@ -37,10 +37,11 @@ from seer.providers._label import write_label
 from seer.workspace import Gate, Workspace
 from seer.workspace._gate import Dependent, GateSocket
 from seer.workspace._install import install_files, install_libraries
+from seer.workspace._names import SESSION_PACKAGES
 
 logger = logging.getLogger(__name__)
 
-PACKAGES = ("ipykernel", "matplotlib", "numpy", "pandas", "scipy")
+PACKAGES = ("ipykernel", *SESSION_PACKAGES)
 """What every local session can import."""
 
 MEMORY = 8 * 1024**3

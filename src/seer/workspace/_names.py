@@ -13,6 +13,9 @@ _KERNEL_MODULES = frozenset(
 )
 """Modules that a session's kernel imports. A library of the same name would break the kernel."""
 
+SESSION_PACKAGES = ("matplotlib", "numpy", "pandas", "scipy")
+"""Packages that every local session has, and that an agent expects to be themselves."""
+
 _SKILL_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 
@@ -30,6 +33,12 @@ def check_module_name(field: str, name: str) -> None:
             name,
             "shadows a module of the standard library; "
             f"use for example {'my_' + name.lstrip('_')!r}",
+        )
+    if name in SESSION_PACKAGES:
+        raise ConfigError(
+            field,
+            name,
+            f"shadows a package that every local session has; use for example {'my_' + name!r}",
         )
     if name in _KERNEL_MODULES:
         raise ConfigError(
