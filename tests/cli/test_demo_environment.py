@@ -10,6 +10,7 @@ import pytest
 
 import seer
 from seer.cli import _demo_environment as demo
+from seer.cli._app import run
 from seer.errors import HostResourceError, PackageError
 
 ROOT = Path(seer.__file__).parents[2]
@@ -127,3 +128,16 @@ def test_commands_go_there_only_where_torch_is_missing(
     demo.go_there(["run", "main.py"])
     expected = [(python, [str(python), "-m", "seer", "run", "main.py"])]
     assert gone == ([] if torch_is_here else expected)
+
+
+@pytest.mark.parametrize(
+    "words", [["run", "--help"], ["replay", "--help"], ["-v", "run", "--help"], ["runs", "--help"]]
+)
+def test_commands_that_load_models_go_there_also_after_a_general_option(
+    monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    gone: list[Sequence[str]] = []
+    monkeypatch.setattr(demo, "go_there", gone.append)
+    monkeypatch.setattr(sys, "argv", ["seer", *words])
+    assert run(None, None) == 0
+    assert gone == ([] if "runs" in words else [words])

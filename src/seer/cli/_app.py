@@ -52,7 +52,7 @@ _SECTIONS: dict[str, dict[str, str]] = {
     },
 }
 """The commands by section, with a line of help each. The command `ps` is in the module `_ps`."""
-_WITH_MODELS = ("run", "sweep", "check", "serve", "shell", "mcp", "verify", "organism")
+_WITH_MODELS = ("run", "sweep", "check", "serve", "shell", "mcp", "replay", "verify", "organism")
 """Commands that may load a model on this machine."""
 _COMMANDS = [name for commands in _SECTIONS.values() for name in commands]
 
@@ -118,10 +118,13 @@ def run(arguments: Sequence[str] | None, presses: Presses | None) -> int:
         presses: Handles Ctrl-C; None leaves Ctrl-C to the caller.
     """
     try:
-        if arguments is None and len(sys.argv) > 1 and sys.argv[1] in _WITH_MODELS:
-            from seer.cli._demo_environment import go_there
+        if arguments is None:
+            # Options before the command take no value.
+            words = (word for word in sys.argv[1:] if not word.startswith("-"))
+            if next(words, None) in _WITH_MODELS:
+                from seer.cli._demo_environment import go_there
 
-            go_there(sys.argv[1:])
+                go_there(sys.argv[1:])
         outcome: Any = app.main(
             None if arguments is None else list(arguments),
             prog_name="seer",
