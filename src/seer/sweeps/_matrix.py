@@ -37,15 +37,27 @@ class Matrix:
     def __post_init__(self) -> None:
         for name in _AXES:
             values = getattr(self, name)
-            if isinstance(values, str) or not all(isinstance(v, str) and v for v in values):
+            if not _is_list(values) or not all(isinstance(v, str) and v for v in values):
                 raise ConfigError(f"Matrix.{name}", values, "must be a list of names")
             if len(set(values)) < len(values):
                 raise ConfigError(f"Matrix.{name}", list(values), "has a name twice")
         if isinstance(self.seeds, int):
             if isinstance(self.seeds, bool) or self.seeds < 1:
                 raise ConfigError("Matrix.seeds", self.seeds, "must be at least 1")
-        elif not self.seeds or not all(type(s) is int for s in self.seeds):
-            raise ConfigError("Matrix.seeds", self.seeds, "must be a number, or a list of numbers")
+        elif (
+            not _is_list(self.seeds)
+            or not self.seeds
+            or not all(type(s) is int for s in self.seeds)
+        ):
+            raise ConfigError(
+                "Matrix.seeds", self.seeds, "must be a whole number, or a list of whole numbers"
+            )
+        if type(self.base_seed) is not int:
+            raise ConfigError("Matrix.base_seed", self.base_seed, "must be a whole number")
+        if not _is_table(self.settings):
+            raise ConfigError("Matrix.settings", self.settings, "must be a table of values")
+        if not _is_list(self.exclude) or not all(map(_is_table, self.exclude)):
+            raise ConfigError("Matrix.exclude", self.exclude, "must be a list of tables")
         known = {"agent", "tools", "model", "seed", "repetition"}
         for rule in self.exclude:
             if not rule or set(rule) - known:
@@ -119,6 +131,14 @@ class Matrix:
             for number in range(self.seeds)
         )
         return [int.from_bytes(digest[:4], "big") >> 1 for digest in digests]
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+
+def _is_table(value: object) -> bool:
+    return isinstance(value, Mapping)
 
 
 def _fits(cell: Cell, rule: Mapping[str, Any]) -> bool:
