@@ -188,6 +188,37 @@ def test_init_writes_an_experiment_and_never_overwrites(
     assert main(["init", str(tmp_path / "..." / "*")]) == 1
 
 
+def test_init_takes_the_name_of_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "my-study"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    assert main(["init", "."]) == 0
+    assert "my-study: an agent asks" in (folder / "main.py").read_text()
+    assert main(["init", "."]) == 1
+    assert "NAME='.': already exists and is not empty" in capsys.readouterr().err
+    assert main(["init", "/"]) == 1
+    assert "NAME='/': " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("options", [["--hide", "task"], ["-o", "run.html"]])
+def test_view_refuses_options_of_share_without_it(
+    options: list[str], records: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["view", *options, run_ids(records)[0], "--no-browser"]) == 2
+    assert "need --share RUN" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["ps"], ["stop", "--all", "--yes"]])
+def test_an_unknown_provider_is_wrong_usage(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*words, "--provider", "foo"]) == 2
+    said = capsys.readouterr()
+    assert "there is no provider 'foo'; there are: local, " in said.err and not said.out
+
+
 def test_stop_wants_to_know_what(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["stop"]) == 2
     assert "name machines" in capsys.readouterr().err
@@ -270,6 +301,13 @@ def test_judge_measures_one_that_needs_no_model(capsys: pytest.CaptureFixture[st
     assert main(["judge", "words", "--limit", "50", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["answers"] == 50 and 0 < told["low"] < told["kappa"] < told["high"] <= 1.1
+
+
+def test_an_unknown_judge_is_told_all_judges(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["judge", "rule"]) == 2
+    said = capsys.readouterr().err
+    assert "'rule'" in said and "provider=" not in said
+    assert "rules, words, always, claude" in said
 
 
 def test_ps_says_who_holds_a_machine_and_whether_it_is_paused() -> None:

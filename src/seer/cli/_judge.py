@@ -7,6 +7,7 @@ import click
 
 from seer.cli._options import json_option
 from seer.console import say, say_json
+from seer.errors import ConfigError
 
 
 @click.command(
@@ -33,12 +34,19 @@ def command(agent: str, model: str | None, limit: int | None, as_json: bool) -> 
     `always`, or any agent that `seer run --agent` accepts.
     """
     from seer._sync import run_sync
+    from seer.harness import agent_names
     from seer.scoring import labelled_examples, measure_judge
 
     examples = labelled_examples()
     if limit is not None and limit < len(examples):
         examples = random.Random(0).sample(examples, limit)
-    found = run_sync(measure_judge(agent, model=model, examples=examples))
+    try:
+        found = run_sync(measure_judge(agent, model=model, examples=examples))
+    except ConfigError as error:
+        if error.field != "provider" or agent.partition(":")[0] in agent_names():
+            raise
+        known = ", ".join(("rules", "words", "always", *agent_names()))
+        raise click.UsageError(f"there is no judge {agent!r}; there are: {known}") from error
     if as_json:
         say_json({"judge": agent, "answers": len(examples), **dataclasses.asdict(found)})
     else:

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import click
+
 if TYPE_CHECKING:
     from seer.providers import MachineStatus
 
@@ -24,9 +26,17 @@ def running(providers: Sequence[str] = ()) -> Running:
 
     Args:
         providers: The providers to ask; by default all that are set up on this machine.
+
+    Raises:
+        click.UsageError: There is no such provider.
     """
     from seer._sync import run_sync
+    from seer.providers import provider_names
 
+    known = provider_names()
+    for name in providers:
+        if name not in known:
+            raise click.UsageError(f"there is no provider {name!r}; there are: {', '.join(known)}")
     return run_sync(_running(providers))
 
 

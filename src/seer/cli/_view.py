@@ -49,6 +49,8 @@ def command(
     from seer.viewer import Redaction, serve, share
 
     if shared is None:
+        if fields or target is not None:
+            raise click.UsageError("--hide and -o need --share RUN")
         run_id = None if run is None else open_run(run, root).run_id
         serve(
             root,
