@@ -124,6 +124,15 @@ def test_a_program_that_is_taken_for_an_interface_is_told_how_to_run(
     assert "--package" not in done.stderr
 
 
+def test_a_file_whose_name_cannot_be_imported_is_checked_under_another(folder: Path) -> None:
+    (folder / "tools.py").rename(folder / "model-tools.py")
+    done = seer(folder, "check", "model-tools.py")
+    assert done.returncode == 1
+    assert "--name='model-tools': must be a Python identifier" in done.stderr
+    assert "choose another with --name NAME" in done.stderr
+    assert seer(folder, "check", "model-tools.py", "--name", "lab").returncode == 3
+
+
 @pytest.mark.parametrize("command", ["check", "serve", "shell"])
 def test_a_missing_module_names_the_options_that_help(folder: Path, command: str) -> None:
     (folder / "needy.py").write_text("import no_such_module\n")

@@ -42,6 +42,7 @@ Exit code 3: the file can be served, but problems were found.""",
 )
 @interface_argument
 @machine_options
+@click.option("--name", help="The interface's name (default: the file's, without .py).")
 @click.option(
     "--tiny",
     is_flag=True,
@@ -49,10 +50,10 @@ Exit code 3: the file can be served, but problems were found.""",
     "--model).",
 )
 @json_option
-def command(interface: Path, tiny: bool, as_json: bool, **around: Any) -> int:
+def command(interface: Path, name: str | None, tiny: bool, as_json: bool, **around: Any) -> int:
     """Load an interface file in a jail; list what an agent could call, and any problems."""
     try:
-        found, doubts = _examined(interface, around, tiny=tiny)
+        found, doubts = _examined(interface, around, name=name, tiny=tiny)
     except KeyboardInterrupt:
         again = f"seer check {shlex.quote(str(interface))}"
         raise Interrupted(
@@ -67,7 +68,7 @@ def command(interface: Path, tiny: bool, as_json: bool, **around: Any) -> int:
 
 
 def _examined(
-    interface: Path, around: dict[str, Any], *, tiny: bool
+    interface: Path, around: dict[str, Any], *, name: str | None, tiny: bool
 ) -> "tuple[InterfaceDescription, list[str]]":
     """What an interface file exposes, and the problems that its source shows."""
     source = interface.read_text(encoding="utf-8", errors="replace")
@@ -78,7 +79,7 @@ def _examined(
             if named and not tiny:
                 what = f"{len(named)} tiny random models" if named[1:] else "a tiny random model"
                 say(f"using {what}; --model uses a real one", file=sys.stderr)
-        with started(interface, Around(**around)) as served:
+        with started(interface, Around(**around), name=name) as served:
             return served.scoped.describe(served.library.name), secrets_in(source)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from seer.errors import SeerError, ServeError, StartError
+from seer.errors import ConfigError, SeerError, ServeError, StartError
 
 if TYPE_CHECKING:
     from seer.environment import ScopedSandbox
@@ -109,6 +109,11 @@ def started(
             library = scoped.serve(file, "library", name, replicas=replicas)
         except ServeError as error:
             raise _with_hint(error, file) from error
+        except ConfigError as error:
+            if error.field != "serve(name=)":
+                raise
+            hint = "" if name else "; it comes from the file, so choose another with --name NAME"
+            raise ConfigError("--name", error.value, error.reason + hint) from error
         yield Opened(scoped, library)
     finally:
         if not scoped.machine.detached:
