@@ -3,6 +3,9 @@
 It tests the progress line itself, for states that a short sweep does not reach.
 """
 
+import importlib.util
+import sys
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
@@ -102,8 +105,24 @@ def test_a_program_that_reports_no_score_is_told_how(
     given: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["sweep", *given]) == 0
-    told = capsys.readouterr().out
+    told, log = capsys.readouterr()
+    assert "no score" in told and "no result" not in told
+    assert len(log.splitlines()) <= 2, "a log gets one line per finished cell"
     assert "2 cells have no score: report one with seer.sweeps.report(score=...)" in told
+
+
+def test_a_sweep_on_ray_without_ray_leaves_no_folder(
+    given: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = importlib.util.find_spec
+
+    def without_ray(name: str) -> ModuleSpec | None:
+        return None if name == "ray" else find(name)
+
+    monkeypatch.setattr(importlib.util, "find_spec", without_ray)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert main(["sweep", *given, "--on", "ray"]) == 1
+    assert not (tmp_path / "s").exists()
 
 
 def test_ctrl_c_says_what_was_kept(

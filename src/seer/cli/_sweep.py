@@ -5,7 +5,8 @@ import dataclasses
 import importlib.util
 import math
 import os
-from collections.abc import Generator
+import sys
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,7 +37,7 @@ agents.toml: agents = ["claude", "openai"], models = [...], seeds = 5
 After a crash, the same command continues: finished cells are not run again.
 Killed cells are retried once; failed cells are not (see --retry-failed).
 On a cluster, name the keys that the program needs with --env.
-Exit code 3: some cells have no result.""",
+Exit code 3: some cells failed or did not run. A cell without a score is done.""",
 )
 @click.argument(
     "program", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -129,7 +130,7 @@ def command(
             budget_usd=budget_usd,
             env=_environment(variables),
             on=on,
-            on_progress=lambda now: show(line(now)),
+            on_progress=_progress(show),
         )
     return _show(sweep, as_json=as_json)
 
@@ -156,6 +157,8 @@ def _check(program: Path, matrix: "Matrix", folder: Path, *, elsewhere: bool) ->
     from seer.environment.models._names import is_local_model
     from seer.errors import MissingExtraError
 
+    if elsewhere and importlib.util.find_spec("ray") is None:
+        raise MissingExtraError("Ray is not installed; run: pip install 'seer-interp[ray]'")
     missing = [n for n in ("scipy", "matplotlib", "pyarrow") if importlib.util.find_spec(n) is None]
     if missing:
         raise MissingExtraError(
@@ -208,6 +211,20 @@ def _environment(variables: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
+def _progress(show: Callable[[str], None]) -> "Callable[[Progress], None]":
+    """Show each change on a terminal; in a log, only that cells have ended."""
+    moving = sys.stderr.isatty()
+    ended = 0
+
+    def changed(now: "Progress") -> None:
+        nonlocal ended
+        if moving or now.done + now.failed > ended:
+            ended = now.done + now.failed
+            show(line(now))
+
+    return changed
+
+
 def line(now: "Progress") -> str:
     """A sweep's progress in one line."""
     running = len(now.running) - now.waiting
@@ -251,7 +268,7 @@ def _tables(sweep: "SweepResult", summary: "Summary") -> None:
         (group.label, group.n, group.missing, _number(group.mean), _range(group.low, group.high))
         for group in summary.groups
     ]
-    table(["what", "n", "no result", "mean score", "95 % interval"], groups)
+    table(["what", "n", "no score", "mean score", "95 % interval"], groups)
     silent = sum(row["outcome"] == "done" and row["score"] is None for row in sweep.rows())
     if silent:
         cells = "1 cell has" if silent == 1 else f"{silent} cells have"
