@@ -117,6 +117,14 @@ def test_a_fork_goes_on_with_the_agent_that_was_named(tmp_path: Path) -> None:
     assert said == ["one", "the other one"]
 
 
+def test_an_interface_that_is_taken_for_a_program_is_told_how_to_check(tmp_path: Path) -> None:
+    (tmp_path / "lab.py").write_text("@expose\ndef add(a: int) -> int:\n    return a\n")
+    command = [sys.executable, "-m", "seer", "run", "lab.py", "--runs", "records"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 1
+    assert done.stderr.endswith("not a program; list it with: seer check lab.py\n")
+
+
 AS_MAIN = """
 import multiprocessing
 import pickle

@@ -1,5 +1,6 @@
 """`seer run`: run an experiment in a process of its own, and show what it recorded."""
 
+import ast
 import contextlib
 import ctypes
 import os
@@ -19,7 +20,7 @@ import click
 
 from seer.cli._codes import INTERRUPTED
 from seer.cli._options import runs_option
-from seer.cli._preflight import check_agents, check_approval, check_room
+from seer.cli._preflight import check_agents, check_approval, check_room, parsed
 from seer.console import say, table
 
 if TYPE_CHECKING:
@@ -78,7 +79,19 @@ def command(
     check_room(runs_root(root), option="--runs or SEER_RUNS")
     code, made = run_program(program, arguments, root=root, env=env)
     show(made, code, again=f"seer run {shlex.quote(str(program))}")
+    if not made and _is_interface(program):
+        file = shlex.quote(str(program))
+        hint = "this file is an interface, not a program; list it with"
+        say(f"{hint}: seer check {file}", file=sys.stderr)
     return code
+
+
+def _is_interface(program: Path) -> bool:
+    """Whether the file exposes functions."""
+    nodes = ast.walk(parsed(program.read_text(encoding="utf-8", errors="replace")))
+    functions = [n for n in nodes if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+    used = [mark for function in functions for mark in function.decorator_list]
+    return any(ast.unparse(mark).partition("(")[0] == "expose" for mark in used)
 
 
 def _program(given: Path) -> Path:
