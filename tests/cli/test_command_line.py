@@ -428,6 +428,23 @@ def test_a_listing_fits_80_columns(records: Path) -> None:
         assert any(run_id.rpartition("-")[2] in line for line in lines)
 
 
+def test_calls_show_whole_ids_functions_and_outcomes_on_80_columns(records: Path) -> None:
+    record = new_record(records, "count")
+    ids = [f"3f2a9c1b7d4e-{number}" for number in (1, 12345)]
+    for call in ids:
+        line = {"caller": "local-3f2a9c (local-3f2a9c-1b7d4e)", "function": "next_words_of_a_text"}
+        line |= {"call": call, "interface": "tools", "outcome": "error", "bytes_in": 12_345_678}
+        line["arguments"] = "[[], {}]"
+        record.call({**line, "queue": 1.234, "run": 12.34, "bytes_out": 1_234_567})
+    record.close("completed")
+    lines = shown_on_80_columns(["runs", "show", record.run_id, "--calls"])
+    assert not [line for line in lines if len(line) > 80]
+    for call in ids:
+        (line,) = (one for one in lines if call in one.split())
+        assert line.split()[:3] == [call, "next_words_of_a_text", "error"]
+    assert any("not shown" in line and "caller" in line for line in lines)
+
+
 def test_a_listing_with_costs_and_scores_fits_80_columns(
     records: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -30,6 +30,8 @@ _COLOURS = {
 _CALL_COLUMNS = [
     *("call", "caller", "function", "outcome", "queued ms", "ran ms", "batch", "bytes in", "out"),
 ]
+_LESS_NEEDED = ["caller", "batch", "bytes in", "out", "queued ms", "ran ms"]
+"""Columns that a narrow terminal leaves out: claims cite calls, so ids stay whole."""
 
 
 def _limit(_ctx: click.Context, param: click.Parameter, given: str | None) -> float | str | None:
@@ -204,7 +206,9 @@ def _show_calls(run: "Run") -> None:
         sizes = (call.batch or 1, call.bytes_in, call.bytes_out)
         rows.append((call.call, call.caller, call.function, call.outcome, *times, *sizes))
     if rows:
-        table(_CALL_COLUMNS, rows)
+        hidden = table(_CALL_COLUMNS, rows, shorten={"function"}, leave_out=_LESS_NEEDED)
+        if hidden:
+            say(f"not shown on this narrow terminal: {', '.join(hidden)}")
     else:
         say("no gate calls are recorded")
 

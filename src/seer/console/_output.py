@@ -6,10 +6,11 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
-from typing import Any, TextIO, cast
+from typing import Any, TextIO, TypeVar, cast
 
 from seer.errors import visible
 
+_Cell = TypeVar("_Cell")
 _NARROWEST = 6
 """The smallest width of a column that may be cut, in characters."""
 
@@ -59,8 +60,9 @@ def table(
     title: str | None = None,
     file: TextIO | None = None,
     shorten: Collection[str] = (),
+    leave_out: Sequence[str] = (),
     colours: Mapping[str, str] | None = None,
-) -> None:
+) -> list[str]:
     """Print a table. Numbers are aligned to the right.
 
     Args:
@@ -70,7 +72,12 @@ def table(
         file: The stream; standard output by default.
         shorten: Columns whose cells are cut on a narrow terminal, so that each row is one line.
             Without such columns, cells are wrapped.
+        leave_out: Columns that are left out, in this order, on a terminal that is too narrow to
+            show all columns whole. This comes before `shorten`.
         colours: The colour of a cell on a terminal, by its whole text: `error` -> `red`.
+
+    Returns:
+        The columns that were left out.
     """
     from rich import box
     from rich.console import Console
@@ -86,6 +93,15 @@ def table(
     width = None if stream.isatty() else max(80, 4 + sum(widths))
     console = Console(file=cast("TextIO", FittingStream(stream)), width=width)
     gap = 3
+    hidden: list[str] = []
+    for column in leave_out:
+        if sum(widths) - len(widths) + 1 <= console.width - 2:
+            break
+        hidden.append(column)
+        at = list(columns).index(column)
+        columns = _without([columns], at)[0]
+        rows, cells = _without(rows, at), _without(cells, at)
+        widths = _widths(columns, cells)
     if shorten:
         may_shrink = [column in shorten for column in columns]
         room = console.width - 2
@@ -112,6 +128,7 @@ def table(
         # Printed separately, because rich wraps a table's title to the table's width.
         console.print(Text(visible(title)), soft_wrap=True)
     console.print(rendered)
+    return hidden
 
 
 def duration(seconds: float, *, short: bool = False) -> str:
@@ -179,6 +196,10 @@ def _widths(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
         3 + max(len(cell) for cell in (column, *(row[index] for row in rows)))
         for index, column in enumerate(columns)
     ]
+
+
+def _without(rows: Sequence[Sequence[_Cell]], at: int) -> list[list[_Cell]]:
+    return [[*row[:at], *row[at + 1 :]] for row in rows]
 
 
 def _fitted(widths: list[int], room: int, may_shrink: list[bool], *, least: int) -> list[int]:
