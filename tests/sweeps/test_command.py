@@ -125,6 +125,16 @@ def test_a_sweep_on_ray_without_ray_leaves_no_folder(
     assert not (tmp_path / "s").exists()
 
 
+def test_scores_of_an_agent_that_did_not_run_are_named(
+    given: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "steps.toml").write_text('[[steps]]\ntext = "hello"\n')
+    (tmp_path / "matrix.toml").write_text('agents = ["scripted:steps.toml"]\nseeds = 2\n')
+    (tmp_path / "main.py").write_text("from seer.sweeps import report\nreport(score=1.0)\n")
+    assert main(["sweep", *given]) == 0
+    assert "2 cells name an agent that did not run" in capsys.readouterr().out
+
+
 def test_ctrl_c_says_what_was_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

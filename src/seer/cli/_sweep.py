@@ -273,6 +273,12 @@ def _tables(sweep: "SweepResult", summary: "Summary") -> None:
     if silent:
         cells = "1 cell has" if silent == 1 else f"{silent} cells have"
         say(f"{cells} no score: report one with seer.sweeps.report(score=...) in the program")
+    unrun = sum(
+        bool(row["score"] is not None and row["agent"] and not row["ran"]) for row in sweep.rows()
+    )
+    if unrun:
+        cells = "1 cell names" if unrun == 1 else f"{unrun} cells name"
+        say(f"{cells} an agent that did not run: the program reported a score without run_agent")
     if summary.differences:
         rows = [
             (
