@@ -11,10 +11,11 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from seer.events import ToolCall, ToolResult
+from seer.harness import RunFinished
 from seer.runs import Run
 from seer.viewer import Viewer
 from tests.viewer.browsing import MARKS, Watched, go, named, viewing
-from tests.viewer.made import Made, long_run, many, study
+from tests.viewer.made import Made, array, floats, long_run, many, study
 
 pytestmark = MARKS
 IN_VIEW = """() => {
@@ -171,6 +172,31 @@ def test_calls_of_the_gate_stand_at_the_tool_call_that_the_record_names(
         chip = ".chip[title='calls of the gate']"
         expect(heads.filter(has_text="first").locator(chip)).to_have_text("1")
         expect(heads.filter(has_text="second").locator(chip)).to_have_count(0)
+
+
+def test_a_tool_call_shows_the_results_of_its_last_calls_and_the_others_when_asked(
+    watched: Watched, tmp_path: Path
+) -> None:
+    made = Made(tmp_path, name="eight calls")
+    made.add(ToolCall(id="t", name="python", server="s", arguments={}))
+    for number in range(8):
+        data = floats([float(number + n) for n in range(9)])
+        made.call(f"probe{number}", {}, array(0, 9), arrays=[data], tool_call="t")
+        made.call("plain", {}, number, tool_call="t")
+    made.add(ToolResult(id="t", name="python", content=(), is_error=False, seconds=1.0))
+    made.add(RunFinished(reason="completed", turns=1, tool_calls=1, seconds=1.0))
+    made.close()
+    page = watched.page
+    with viewing(page, tmp_path) as viewer:
+        go(page, viewer, f"#/run/{made.run_id}")
+        titles = page.locator(".transcript .picture-title")
+        expect(titles).to_have_text([f"probe{number}" for number in range(4, 8)])
+        expect(page.locator(".transcript .picture-shape").first).to_have_text("float32 9")
+        page.click("text=4 more calls")
+        expect(titles).to_have_text([f"probe{number}" for number in range(8)])
+        expect(page.locator(".more-calls")).to_be_hidden()
+        page.keyboard.press("G")
+        expect(page.locator(".finish-facts")).to_contain_text("1 turn  ·  1 tool call  ·")
 
 
 def test_two_runs_stand_side_by_side_with_the_first_divergence_marked(

@@ -31,6 +31,12 @@ export class NdArray {
     return found;
   }
 
+  /** The name of its dtype for people: `float32`, not `<f4`. */
+  get typeName() {
+    const name = Object.keys(TORCH).find((one) => TORCH[one] === this.dtype);
+    return name ?? this.dtype.replace(/[<|]/, "");
+  }
+
   get size() {
     return this.shape.reduce((a, b) => a * b, 1);
   }

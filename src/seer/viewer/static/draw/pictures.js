@@ -13,7 +13,7 @@ const MOST_NUMBERS = 4_000_000;
 export function picture(view, place) {
   const shape =
     view.array && view.array.shape[0] !== null
-      ? `${view.array.dtype === "list" ? "" : `${view.array.dtype.replace(/[<|]/, "")} `}${view.array.shape.map((side) => side ?? "?").join(" × ")}`
+      ? `${view.array.dtype === "list" ? "" : `${view.array.typeName} `}${view.array.shape.map((side) => side ?? "?").join(" × ")}`
       : "";
   const body = h(
     "div.picture-body",

@@ -21,7 +21,7 @@ export function tree(value, open = 1) {
     return h(
       "span.tree-note",
       {},
-      `array ${value.dtype.replace(/[<|]/, "")} [${value.shape.map((side) => side ?? "?").join(", ")}]`,
+      `array ${value.typeName} [${value.shape.map((side) => side ?? "?").join(", ")}]`,
     );
   if (value === null || typeof value !== "object") return leaf(value);
   const entries = Array.isArray(value)

@@ -2,7 +2,7 @@
 
 import { BlobRef, fromBase64, isPartial, pictureAddress, textOf } from "../data/record.js";
 import { build, codeBlock, markdown, rich } from "../text/fragment.js";
-import { count, dollars, duration, since } from "../text/format.js";
+import { count, counted, dollars, duration, since } from "../text/format.js";
 import { fill, h, icon, own } from "../draw/dom.js";
 import { decode } from "../data/arrays.js";
 import { findViews } from "../draw/views.js";
@@ -13,6 +13,9 @@ import { terminal } from "../text/ansi.js";
 import { tree } from "../draw/tree.js";
 
 const LARGEST = 4_000_000; // bytes; a smaller result is fetched for its pictures
+const FIRST_PICTURES = 4; // of a tool call, before the user asks for more
+const MORE_PICTURES = 20;
+const drawable = new WeakMap(); // whether a call's result has pictures, by call
 
 const RENDERERS = {
   run_started: started,
@@ -87,7 +90,7 @@ function started(item, view) {
       ? fold("System prompt", () => said(item, "system_prompt", view))
       : null,
     tools.length
-      ? fold(tools.length === 1 ? "1 tool" : `${tools.length} tools`, () =>
+      ? fold(counted(tools.length, "tool"), () =>
           h(
             "dl.tools",
             {},
@@ -174,11 +177,6 @@ function tool(item, view) {
           : "no result",
     ),
   );
-  const pictures = item.calls
-    .filter((call) => call.ok)
-    .slice(-6)
-    .flatMap((call) => callPictures(call, view))
-    .slice(0, view.level === "compact" ? 0 : 4);
   return h(
     `section.card.tool.${state}`,
     {},
@@ -195,8 +193,24 @@ function tool(item, view) {
     open
       ? h("div.tool-body", {}, argumentsOf(item, view), result ? resultOf(item, view) : null)
       : null,
-    pictures.length ? h("div.pictures", {}, pictures) : null,
+    view.level === "compact" ? null : pictures(item, view),
   );
+}
+
+// The pictures of the last calls of the gate, and a button that adds those of earlier ones.
+function pictures(item, view) {
+  const left = item.calls.filter((call) => call.ok && isDrawable(call));
+  const box = h("div.pictures");
+  const more = h("button.more-calls", { onclick: () => add(MORE_PICTURES) });
+  const add = (most) => {
+    const found = [];
+    while (left.length && found.length < most) found.unshift(...callPictures(left.pop(), view));
+    box.prepend(...found);
+    more.textContent = counted(left.length, "more call");
+    more.hidden = !left.length;
+  };
+  add(FIRST_PICTURES);
+  return [more, box];
 }
 
 function question(item, view) {
@@ -225,10 +239,19 @@ export function callPictures(call, view) {
   return drawn(call, call.result, view);
 }
 
-function drawn(call, text, view) {
+function isDrawable(call) {
+  if (call.result instanceof BlobRef) return call.result.size < LARGEST;
+  if (!drawable.has(call)) drawable.set(call, viewsOf(call, call.result).length > 0);
+  return drawable.get(call);
+}
+
+function viewsOf(call, text) {
   const found = decode(text, call.result_buffers);
-  if (!found || !("result" in found)) return [];
-  return findViews(found.result, String(call.function)).map((one) =>
+  return found && "result" in found ? findViews(found.result, String(call.function)) : [];
+}
+
+function drawn(call, text, view) {
+  return viewsOf(call, text).map((one) =>
     picture(
       { ...one, title: one.title === "result" ? call.function : `${call.function} → ${one.title}` },
       { fetcher: view.fetcher, kind: "calls", at: call.at },
@@ -380,8 +403,8 @@ function failure({ event }, view) {
 
 function finished({ event }, view) {
   const facts = [
-    `${count(event.turns)} turns`,
-    `${count(event.tool_calls)} tool calls`,
+    counted(event.turns, "turn"),
+    counted(event.tool_calls, "tool call"),
     duration(event.seconds),
     event.tokens ? `${count(event.tokens)} tokens` : "",
     Number.isFinite(event.cost_usd) ? dollars(event.cost_usd) : "",

@@ -34,6 +34,11 @@ export function count(number) {
   return `${(number / 1e6).toFixed(1)}M`;
 }
 
+/** A count with its noun: `1 call`, `2 calls`. */
+export function counted(number, noun) {
+  return `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
+}
+
 /** US dollars. */
 export function dollars(amount) {
   if (amount === null || amount === undefined || !Number.isFinite(amount)) return "–";
