@@ -98,6 +98,21 @@ def test_a_score_reported_before_a_failure_is_no_result_in_table_and_summary(
     assert (group.n, group.missing, group.mean) == (2, 1, 0.5)
 
 
+def test_a_row_has_the_whole_message_of_the_exception_that_ended_the_cell(
+    tmp_path: Path,
+) -> None:
+    sweep = sweep_of(tmp_path, {"a": [None]})
+    stack = 'Traceback (most recent call last):\n  File "main.py", line 1, in <module>\n    look()'
+    for output, shown in (
+        (f"a line\n{stack}\nValueError: first\n  second", "ValueError: first second"),
+        (f"{stack}\nKeyError\n\nDuring handling:\n\n{stack}\nlab.Gone: x", "lab.Gone: x"),
+        ("a line\nthe experiment is wrong", "the experiment is wrong"),
+    ):
+        failed = replace(sweep.attempts[0], error=f"exit code 1\n{output}")
+        (row,) = replace(sweep, attempts=(failed,)).rows()
+        assert row["error"] == shown
+
+
 def test_tables_hold_whatever_was_reported(tmp_path: Path) -> None:
     sweep = sweep_of(
         tmp_path, {"a": [1.0, 0.5]}, note=["fine", 3], found=[["x"], []], plain=[1, None]

@@ -293,7 +293,8 @@ def _tables(sweep: "SweepResult", summary: "Summary") -> None:
     failed = [row for row in sweep.rows() if row["outcome"] not in ("done", "not run")]
     if failed:
         rows = [(r["cell"], r["outcome"], r["attempts"], r["error"][:80]) for r in failed]
-        table(["without a result", "outcome", "attempts", "last output"], rows)
+        columns = ["without a result", "outcome", "attempts", "last output"]
+        table(columns, rows, shorten={"last output"})
 
 
 def _number(value: float) -> str:

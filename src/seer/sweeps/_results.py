@@ -13,6 +13,7 @@ from seer.sweeps._journal import Attempt, read_journal
 from seer.sweeps._matrix import Matrix
 
 FILE = "sweep.json"
+_TRACEBACK = "Traceback (most recent call last):"
 StoppedBy = Literal["", "budget"]
 _COLUMNS = [
     *("cell", "agent", "tools", "model", "seed", "repetition", "outcome", "score"),
@@ -80,7 +81,7 @@ class SweepResult:
                 "cost_usd": attempt.cost_usd if attempt else None,
                 "ran": " ".join(attempt.agents) if attempt else "",
                 "run_ids": " ".join(attempt.run_ids) if attempt else "",
-                "error": attempt.error.split("\n")[-1] if attempt else "",
+                "error": _last_words(attempt) if attempt else "",
             }
             if attempt:
                 row.update({f"value.{name}": value for name, value in attempt.values.items()})
@@ -119,6 +120,18 @@ class SweepResult:
         table = arrow.table({name: _column(arrow, values) for name, values in columns.items()})
         parquet.write_table(table, str(path))
         return Path(path)
+
+
+def _last_words(attempt: Attempt) -> str:
+    """The last line of what went wrong; an exception with its whole message, as one line."""
+    lines = attempt.error.split("\n")
+    begins = [n for n, line in enumerate(lines) if line.startswith(_TRACEBACK)]
+    if attempt.outcome == "failed" and begins:
+        stack = range(begins[-1] + 1, len(lines))
+        raised = next((n for n in stack if lines[n] and not lines[n][0].isspace()), None)
+        if raised is not None:
+            return " ".join(" ".join(lines[raised:]).split())
+    return lines[-1]
 
 
 def _column(arrow: Any, values: list[Any]) -> Any:
