@@ -428,6 +428,19 @@ def test_a_listing_fits_80_columns(records: Path) -> None:
         assert any(run_id.rpartition("-")[2] in line for line in lines)
 
 
+def test_a_folder_of_records_that_does_not_exist_is_an_error_where_it_was_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = tmp_path / "missing"
+    assert main(["runs", "list", "--runs", str(missing)]) == 2
+    assert f"the folder '{missing}' does not exist" in " ".join(capsys.readouterr().err.split())
+    monkeypatch.setenv("SEER_RUNS", str(missing))
+    assert main(["runs", "list"]) == 0
+    (tmp_path / "sweep.json").touch()
+    assert main(["runs", "list", "--runs", str(tmp_path)]) == 0
+    assert not missing.exists()
+
+
 def test_calls_show_whole_ids_functions_and_outcomes_on_80_columns(records: Path) -> None:
     record = new_record(records, "count")
     ids = [f"3f2a9c1b7d4e-{number}" for number in (1, 12345)]

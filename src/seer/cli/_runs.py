@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from seer.cli._codes import FOUND
 from seer.cli._options import json_option, run_argument, runs_option
@@ -84,6 +85,10 @@ def list_runs(
     from seer.errors import ConfigError
     from seer.runs import RunFilter, RunIndex
 
+    typed = click.get_current_context().get_parameter_source("root") == ParameterSource.COMMANDLINE
+    # A sweep whose programs recorded no run has no such folder.
+    if typed and root and not root.exists() and not (root.parent / "sweep.json").is_file():
+        raise click.BadParameter(f"the folder {str(root)!r} does not exist", param_hint="'--runs'")
     index = RunIndex(root)
     chosen = RunFilter(**where)
     try:
