@@ -322,6 +322,28 @@ def test_no_argument_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         assert (tmp_path / "workspace" / one.workspace_dir.name / "file").read_text() == "x"
 
 
+def test_a_default_folder_stays_only_if_it_holds_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with create_local_session() as session:
+        assert session.exec("1").value == "1"
+    assert not (tmp_path / "workspace").exists()
+    with create_local_session(workspace_dir=tmp_path / "chosen"):
+        pass
+    assert (tmp_path / "chosen").is_dir()
+    (tmp_path / "workspace").mkdir()  # the user's own
+    with create_local_session(), create_local_session() as session:
+        session.write_file("kept.txt", b"x")
+    (kept,) = (tmp_path / "workspace").iterdir()
+    assert (kept / "kept.txt").read_bytes() == b"x"
+    (kept / "kept.txt").unlink()
+    kept.rmdir()
+    with create_local_session():
+        pass
+    assert not list((tmp_path / "workspace").iterdir())
+
+
 def command_lines() -> list[bytes]:
     """What every user of the host can read about its processes."""
     found: list[bytes] = []

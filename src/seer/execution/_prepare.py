@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import secrets
@@ -26,6 +27,8 @@ from seer.workspace import Workspace
 
 _ANYBODY = stat.S_ISVTX | stat.S_IWOTH
 _MOST_LINKS = 40
+_made: set[Path] = set()
+"""The `workspace` folders that this process created."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +39,8 @@ class SessionParts:
     workspace: Workspace
     machines: MachineSource
     private: PrivateFolder
+    unused: Path | None = None
+    """The workspace folder on this host, if Seer chose it; it is removed at the end if empty."""
 
 
 @asynccontextmanager
@@ -66,18 +71,35 @@ async def prepare_session(
             "leave them out, or give them to the SandboxConfig",
         )
     private = PrivateFolder(kind)
+    unused: Path | None = None
     try:
         if sandbox is None:
             folder = _make_folder(jail.workspace_dir, name)
             machines: MachineSource = LocalMachineSource(
                 workspace, name=name, folder=folder, private=private, jail=jail
             )
+            if jail.workspace_dir is None:
+                unused = folder
         else:
             machines = SandboxMachineSource(workspace, sandbox, session_id=private.name, name=name)
-        yield SessionParts(name=name, workspace=workspace, machines=machines, private=private)
+        yield SessionParts(
+            name=name, workspace=workspace, machines=machines, private=private, unused=unused
+        )
     except BaseException:
         private.remove()
+        remove_unused(unused)
         raise
+
+
+def remove_unused(folder: Path | None) -> None:
+    """Remove a folder that Seer chose and in which no file was left; files are never removed."""
+    if folder is None:
+        return
+    with contextlib.suppress(OSError):
+        folder.rmdir()
+        if folder.parent in _made:
+            folder.parent.rmdir()
+            _made.discard(folder.parent)
 
 
 def slug(name: str) -> str:
@@ -93,7 +115,10 @@ def create_folder(option: str, folder: Path, *, is_default: bool) -> None:
         ConfigError: This user may not create it, or its file system is read-only.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except FileNotFoundError:  # another session has just removed its empty `workspace`
+            folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         if error.errno not in (errno.EROFS, errno.EACCES, errno.EPERM):
             raise
@@ -127,6 +152,8 @@ def _make_folder(workspace_dir: str | os.PathLike[str] | None, name: str) -> Pat
             str(folder),
             "an agent would own your home folder; choose another folder",
         )
+    if workspace_dir is None and not real.parent.exists():
+        _made.add(real.parent)
     create_folder("workspace_dir", real, is_default=workspace_dir is None)
     return real
 

@@ -18,7 +18,7 @@ from seer._sync import calling_loop, from_any_loop, on_loop, run_sync
 from seer._wiring import OpenServer, open_session_server
 from seer.errors import SandboxStateError
 from seer.execution._capture import OnOutput
-from seer.execution._prepare import SessionParts
+from seer.execution._prepare import SessionParts, remove_unused
 from seer.execution._result import ExecutionResult, Status
 from seer.execution._turns import Execution, Turns
 from seer.workspace import Workspace
@@ -44,6 +44,7 @@ class Session(ABC):
         self._workspace = parts.workspace
         self._machines = parts.machines
         self._private = parts.private
+        self._unused = parts.unused
         self._turns = Turns(
             parts.private.outputs,
             run=self._run,
@@ -405,6 +406,7 @@ class Session(ABC):
 
     async def _remove_files(self) -> None:
         self._private.remove()
+        remove_unused(self._unused)
 
     def _check_process(self) -> None:
         if self._process != os.getpid():
