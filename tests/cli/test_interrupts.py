@@ -259,7 +259,6 @@ def test_a_program_that_is_interrupted_twice_closes_its_record(tmp_path: Path) -
 def test_many_interrupts_within_a_moment_do_not_hang_a_run(tmp_path: Path) -> None:
     (tmp_path / "main.py").write_text(
         "import os, signal\n"
-        "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
         "for _ in range(100_000):\n"
         "    os.kill(os.getppid(), signal.SIGINT)\n"
         "print('done', flush=True)\n"

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -44,43 +43,6 @@ def test_a_program_does_not_outlive_a_killed_run(tmp_path: Path, number: int, de
     finally:
         os.close(program)
     assert (tmp_path / "interrupted").exists() is not deaf
-
-
-COUNTING = """
-import signal
-import time
-from pathlib import Path
-
-count = 0
-
-def note(*_):
-    global count
-    count += 1
-
-signal.signal(signal.SIGINT, note)
-Path("started").touch()
-while not count:
-    time.sleep(0.05)
-end = time.monotonic() + 1
-while time.monotonic() < end:
-    time.sleep(0.05)
-raise SystemExit(count)
-"""
-
-
-@pytest.mark.parametrize("send", [os.kill, os.killpg], ids=["to it alone", "to its group"])
-def test_an_interrupt_reaches_the_program_once(
-    tmp_path: Path, send: Callable[[int, int], None]
-) -> None:
-    (tmp_path / "main.py").write_text(COUNTING)
-    command = [sys.executable, "-m", "seer", "run", "main.py", "--runs", "records"]
-    with subprocess.Popen(command, cwd=tmp_path, start_new_session=True) as run:
-        try:
-            wait_until((tmp_path / "started").exists, "the program runs", within=60)
-            send(run.pid, signal.SIGINT)
-            assert run.wait(30) == 1
-        finally:
-            run.kill()
 
 
 def _ended(program: int) -> bool:

@@ -4,14 +4,13 @@ import ast
 import contextlib
 import ctypes
 import os
-import select
 import shlex
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -27,10 +26,6 @@ if TYPE_CHECKING:
     from seer.runs import RunSummary
 
 _PR_SET_PDEATHSIG = 1
-_MOMENT = 0.2
-"""Seconds within which a signal to a process group has reached all of its processes."""
-_MANY = 1 << 16
-"""More than the presses that a pipe holds."""
 
 
 @click.command(
@@ -129,127 +124,46 @@ def run_program(
 
     records = runs_root(root)
     began = time.time()
-    with _holding_interrupts() as presses:
-        witness = None if presses is None else _Witness()
-        try:
-            process = subprocess.Popen(
-                [str(python or sys.executable), "-m", "seer._program", program.name, *arguments],
-                cwd=program.absolute().parent,
-                env={**os.environ, "SEER_RUNS": str(records), **(env or {})},
-                preexec_fn=_prepare,
-            )
-            # The program gets Ctrl-C itself, ends its sandboxes, and closes its records. A Ctrl-C
-            # from before the program started is forwarded.
-            if presses is not None and _pressed(presses):
-                process.send_signal(signal.SIGINT)
-            code = _ended(process, presses, witness)
-        finally:
-            if witness is not None:
-                witness.close()
+    with _holding_interrupts() as interrupted:
+        process = subprocess.Popen(
+            [str(python or sys.executable), "-m", "seer._program", program.name, *arguments],
+            cwd=program.absolute().parent,
+            env={**os.environ, "SEER_RUNS": str(records), **(env or {})},
+            preexec_fn=_prepare,
+        )
+        # The program gets Ctrl-C itself, ends its sandboxes, and closes its records. A Ctrl-C from
+        # before the program started is forwarded.
+        if interrupted():
+            process.send_signal(signal.SIGINT)
+        code = process.wait()
     made = RunIndex(records).list(RunFilter(since=began), descending=False, limit=1000)
     # As in a shell: 128 plus the signal's number.
     return (128 - code if code < 0 else code), made
 
 
 @contextlib.contextmanager
-def _holding_interrupts() -> Generator[int | None]:
+def _holding_interrupts() -> Generator[Callable[[], bool]]:
     """Note Ctrl-C instead of raising, which could lose the child process or its exit code.
 
-    Yields a descriptor that can be read after Ctrl-C; None if this process does not get it here.
+    Yields a function that says whether Ctrl-C was pressed.
     """
-    before = signal.getsignal(signal.SIGINT)
-    in_main = threading.current_thread() is threading.main_thread()
-    if before is signal.SIG_IGN or not in_main:
-        yield None
+    pressed = False
+
+    # Not an Event, which has a lock: a second Ctrl-C may interrupt this handler.
+    def note(number: int, frame: FrameType | None) -> None:
+        nonlocal pressed
+        pressed = True
+
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False
         return
-    readable, writable = os.pipe()
-    os.set_blocking(writable, False)
-
-    # Python writes to the pipe outside of the handler. A handler that does more than nothing would
-    # be interrupted by the next Ctrl-C, and that one again.
-    def ignore(number: int, frame: FrameType | None) -> None:
-        pass
-
-    signal.signal(signal.SIGINT, ignore)
-    usual = signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, note)
     try:
-        yield readable
+        yield lambda: pressed
     finally:
-        signal.set_wakeup_fd(usual)
         signal.signal(signal.SIGINT, before)
-        os.close(readable)
-        os.close(writable)
-
-
-def _pressed(presses: int) -> bool:
-    """Whether SIGINT arrived since the last call."""
-    ready, _, _ = select.select([presses], [], [], 0)
-    return bool(ready) and signal.SIGINT in os.read(presses, _MANY)
-
-
-class _Witness:
-    """A process beside the program that only shows whether SIGINT went to the whole group.
-
-    A terminal sends it to the group, and so to the program; a supervisor may send it to `seer run`
-    alone. The witness blocks SIGINT, so that it stays pending and the kernel's list shows it. It
-    ends with this process, because its standard input then ends.
-    """
-
-    def __init__(self) -> None:
-        self._process = self._started()
-
-    def saw(self) -> bool:
-        """Whether the group got SIGINT since the last call; true if nothing can tell."""
-        old, self._process = self._process, self._started()
-        if old is None:
-            return True
-        try:
-            text = Path(f"/proc/{old.pid}/status").read_text()
-            pending = next(line for line in text.splitlines() if line.startswith("ShdPnd:"))
-            return bool(int(pending.split()[1], 16) & 1 << (signal.SIGINT - 1))
-        except (OSError, StopIteration):
-            return True
-        finally:
-            _close(old)
-
-    def close(self) -> None:
-        """End the process."""
-        if self._process is not None:
-            _close(self._process)
-
-    @staticmethod
-    def _started() -> subprocess.Popen[bytes] | None:
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-        try:
-            null = subprocess.DEVNULL
-            return subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=null, stderr=null)
-        except OSError:
-            return None
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _close(witness: subprocess.Popen[bytes]) -> None:
-    witness.kill()
-    witness.communicate()
-
-
-def _ended(process: subprocess.Popen[bytes], presses: int | None, witness: _Witness | None) -> int:
-    """Wait for the program's exit code; forward each SIGINT that only this process got."""
-    if sys.platform != "linux" or presses is None or witness is None:
-        return process.wait()
-    program = os.pidfd_open(process.pid)
-    try:
-        while process.poll() is None:
-            select.select([program, presses], [], [])
-            # A signal to the group may reach the program and the witness a little later.
-            if select.select([program], [], [], _MOMENT)[0]:
-                break
-            if _pressed(presses) and not witness.saw():
-                process.send_signal(signal.SIGINT)
-    finally:
-        os.close(program)
-    return process.wait()
 
 
 def _prepare() -> None:
