@@ -630,7 +630,7 @@ def test_a_model_that_is_both_given_and_named_in_the_file_is_checked_once(
     file.write_text('path = get_model_path("acme/model")\n')
     asked: list[tuple[str, ...]] = []
 
-    def started(interface: Path, around: Around) -> NoReturn:
+    def started(interface: Path, around: Around, name: str | None) -> NoReturn:
         asked.append(around.models)
         raise SeerError("enough")
 
