@@ -264,21 +264,20 @@ def _show(sweep: "SweepResult", *, as_json: bool) -> int:
 
 
 def _tables(sweep: "SweepResult", summary: "Summary") -> None:
+    cells = sweep.rows()
     groups = [
         (group.label, group.n, group.missing, _number(group.mean), _range(group.low, group.high))
         for group in summary.groups
     ]
     table(["what", "n", "no score", "mean score", "95 % interval"], groups)
-    silent = sum(row["outcome"] == "done" and row["score"] is None for row in sweep.rows())
+    silent = sum(row["outcome"] == "done" and row["score"] is None for row in cells)
     if silent:
-        cells = "1 cell has" if silent == 1 else f"{silent} cells have"
-        say(f"{cells} no score: report one with seer.sweeps.report(score=...) in the program")
-    unrun = sum(
-        bool(row["score"] is not None and row["agent"] and not row["ran"]) for row in sweep.rows()
-    )
+        those = "1 cell has" if silent == 1 else f"{silent} cells have"
+        say(f"{those} no score: report one with seer.sweeps.report(score=...) in the program")
+    unrun = sum(bool(row["score"] is not None and row["agent"] and not row["ran"]) for row in cells)
     if unrun:
-        cells = "1 cell names" if unrun == 1 else f"{unrun} cells name"
-        say(f"{cells} an agent that did not run: the program reported a score without run_agent")
+        those = "1 cell names" if unrun == 1 else f"{unrun} cells name"
+        say(f"{those} an agent that did not run: the program reported a score without run_agent")
     if summary.differences:
         rows = [
             (
@@ -290,7 +289,7 @@ def _tables(sweep: "SweepResult", summary: "Summary") -> None:
             for found in summary.differences
         ]
         table(["difference, in pairs of one seed", "pairs", "mean", "95 % interval"], rows)
-    failed = [row for row in sweep.rows() if row["outcome"] not in ("done", "not run")]
+    failed = [row for row in cells if row["outcome"] not in ("done", "not run")]
     if failed:
         rows = [(r["cell"], r["outcome"], r["attempts"], r["error"][:80]) for r in failed]
         columns = ["without a result", "outcome", "attempts", "last output"]
