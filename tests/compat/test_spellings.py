@@ -7,6 +7,7 @@
 # pyright: reportUntypedBaseClass=false, reportMissingTypeStubs=false
 
 import io
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -168,7 +169,10 @@ def test_notebooks_have_the_originals_packages(monkeypatch: pytest.MonkeyPatch) 
     assert started[1].config.python_packages == ()
 
 
-def test_helpers_and_names_are_there() -> None:
+def test_helpers_and_names_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Another test of this process may have loaded an interface with models.
+    module: Any = sys.modules[expose.__module__]
+    monkeypatch.setattr(module, "_latest", module._outside)
     assert issubclass(CLISession, SessionBase)
     assert list_configured_models() == [] and list_configured_models().items() == []
     assert callable(expose) and callable(get_model_path)
